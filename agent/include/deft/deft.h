@@ -1,0 +1,223 @@
+/* libdeft: the runtime inside a training process. This header is the manual.
+ *
+ * The life of a rank:
+ *
+ *     deft_options_init(&options);            // rank, world, job, links: from the environment
+ *     deft_open(&options, &rt, &error);       // meets the other ranks
+ *     for each parameter tensor, in forward order:
+ *         deft_tensor_add(rt, &tensor, &id, &error);
+ *     deft_commit(rt, &error);                // compares tables, opens and probes links
+ *
+ *     for each iteration:
+ *         deft_forward_begin(rt);
+ *         ... forward, loss ...
+ *         deft_loss(rt, loss);
+ *         deft_backward_begin(rt);
+ *         ... for each tensor, as backward finishes it:
+ *             deft_grad_ready(rt, id, gradient);
+ *         do {
+ *             deft_step(rt, &update, &error);
+ *             if (update.action == DEFT_APPLY)
+ *                 step the optimizer with update.gradients[id], skipping NULL entries;
+ *             if (update.action == DEFT_PREVIEW)
+ *                 move the parameters as the optimizer would, with update.gradients[id], without
+ *                 touching the optimizer's state, skipping NULL entries;
+ *         } while (update.action != DEFT_DONE);
+ *
+ *     do { deft_drain(rt, &update, &error); ... the same ... } while (update.action != DEFT_DONE);
+ *     deft_close(rt);
+ *
+ * One loop serves every update rule; a plan that arrives while the job runs may change the rule at
+ * a boundary where nothing is in flight. What a rule does to the parameters is in
+ * docs/update-rules.md. Until a first plan arrives, and for ever if none does, the rule is exact:
+ * the mathematics of synchronous data parallel training, bit for bit.
+ *
+ * Contract with the job. The library never exits, prints, installs handlers or blocks on anything
+ * but the other ranks of the job. Agent and controller may be absent, slow, dead or wrong: the job
+ * trains on. Gradients given to deft_grad_ready are copied, never aliased while in flight.
+ *
+ * Threads. One thread at a time may use a runtime; deft_stop_request and deft_drain_request are
+ * safe from any thread and from signal handlers. Collective calls (open, commit, step, drain) must
+ * be made by all ranks in the same order.
+ *
+ * Failure. Every call that can fail returns enum deft_status and fills `error` (NULL is fine) with
+ * one sentence. After DEFT_PEER_LOST, DEFT_TIMEOUT or DEFT_IO from a collective call the runtime is
+ * dead: only deft_close is useful. */
+#ifndef DEFT_H
+#define DEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <deft/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DEFT_VERSION_MAJOR 0
+#define DEFT_VERSION_MINOR 1
+#define DEFT_VERSION_PATCH 0
+
+/* "0.1.0" of the library that is loaded. */
+const char *deft_version(void);
+
+struct deft_runtime;
+
+/* Gathers `n_bytes` from every rank into `out` (n_ranks * n_bytes, in rank order). Blocking,
+ * collective. Returns 0, or non-zero when the ranks cannot meet. */
+typedef int (*deft_allgather_fn)(void *context, const void *in, size_t n_bytes, void *out);
+
+enum deft_dtype { DEFT_F32 = 0, DEFT_F64 = 1, DEFT_F16 = 2, DEFT_BF16 = 3 };
+
+/* What the caller's loop is able to do; a plan that needs more is refused. */
+#define DEFT_CAN_PREVIEW (1u << 0) /* handles DEFT_PREVIEW: needed for lookahead */
+#define DEFT_CAN_SKIP    (1u << 1) /* an iteration without DEFT_APPLY is fine: needed for delayed */
+
+/* Optimizer classes, for telemetry and admission. */
+enum deft_optimizer {
+    DEFT_OPT_UNKNOWN = 0,
+    DEFT_OPT_SGD = 1,
+    DEFT_OPT_ADAM = 2,
+    DEFT_OPT_ADAMW = 3
+};
+
+struct deft_options {
+    size_t size_bytes; /* sizeof(struct deft_options), set by deft_options_init */
+    int32_t rank;      /* 0..n_ranks - 1 */
+    int32_t n_ranks;   /* 1..DEFT_MAX_RANKS */
+    /* Identity of the job, e.g. "36199_0"; the same on all ranks. */
+    const char *job_id;
+    const char *job_name;
+    uint32_t restart_count;
+    /* How ranks meet. NULL: a TCP all-gather at master_host:master_port (rank 0 listens). */
+    deft_allgather_fn allgather;
+    void *allgather_context;
+    const char *master_host;
+    uint16_t master_port;
+    /* Comma-separated "backend:name", fastest first: "gloo:eth0,gloo:eth1"; "gloo" picks the
+     * interface that reaches the master. The first is the primary link. */
+    const char *links;
+    /* Path of the node agent's socket ('@' first: abstract); NULL or "": no agent. */
+    const char *agent_socket;
+    uint32_t capabilities;      /* DEFT_CAN_* */
+    uint64_t max_pending_bytes; /* plans needing more are refused; 0: no limit */
+    int64_t connect_timeout_ns; /* meeting the other ranks; default 60 s */
+    int64_t op_timeout_ns; /* one all-reduce; default 1800 s, since a slow rank is not a lost one */
+    enum deft_optimizer optimizer;
+    double momentum;
+    double learning_rate;
+    uint64_t batch_per_rank;
+};
+
+/* Sets defaults, then reads the environment: DEFT_RANK, DEFT_WORLD_SIZE, DEFT_JOB_ID,
+ * DEFT_JOB_NAME, DEFT_RESTART_COUNT, DEFT_MASTER_ADDR, DEFT_MASTER_PORT, DEFT_LINKS,
+ * DEFT_AGENT_SOCKET, DEFT_MAX_PENDING_BYTES; where those are absent torchrun's (RANK, WORLD_SIZE,
+ * MASTER_ADDR, MASTER_PORT) and Slurm's (SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, SLURM_JOB_NAME)
+ * serve. Strings point into the environment. A malformed number fails with DEFT_INVALID and its
+ * name. */
+DEFT_NODISCARD enum deft_status deft_options_init(struct deft_options *options,
+                                                  struct deft_error *error);
+
+/* Meets the other ranks. Strings are copied. `*out` is untouched on failure. */
+DEFT_NODISCARD enum deft_status deft_open(const struct deft_options *options,
+                                          struct deft_runtime **out, struct deft_error *error);
+
+struct deft_tensor {
+    const char *name;  /* unique; copied */
+    uint64_t elements; /* >= 1 */
+    enum deft_dtype dtype;
+    void *parameters; /* [elements] of dtype, host memory, alive and unmoved until deft_close;
+                         NULL: only exact and delayed plans can run */
+};
+/* Forward order. Between open and commit. `*out_id` counts from 0. */
+DEFT_NODISCARD enum deft_status deft_tensor_add(struct deft_runtime *rt,
+                                                const struct deft_tensor *tensor, uint32_t *out_id,
+                                                struct deft_error *error);
+
+/* Collective. Checks that all ranks have the same tensors, opens the links, measures them (a few
+ * all-reduces, well under a second on a 500 Mbit/s link), copies rank 0's parameters to all ranks
+ * (registered ones), allocates pending copies and starts the control channel. */
+DEFT_NODISCARD enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error);
+
+/* Marks of an iteration; cheap, never block. */
+void deft_forward_begin(struct deft_runtime *rt);
+void deft_loss(struct deft_runtime *rt, double loss);
+void deft_backward_begin(struct deft_runtime *rt);
+
+/* The gradient of tensor `id` for this iteration: [elements], host memory, readable until the
+ * iteration's last deft_step has returned. Once per tensor and iteration, any order; every tensor
+ * before deft_step (a tensor without gradient is passed as NULL and counts as zeros). Copies or
+ * adds it into the pending generation and posts every bucket that became complete. */
+DEFT_NODISCARD enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id,
+                                                const void *gradient);
+
+enum deft_action {
+    DEFT_DONE = 0,    /* the boundary is complete: start the next iteration */
+    DEFT_APPLY = 1,   /* step the optimizer with `gradients`, then call again */
+    DEFT_PREVIEW = 2, /* preview a step with `gradients`, then call again */
+};
+
+struct deft_update {
+    enum deft_action action;
+    /* [n tensors]; entry NULL: this tensor does not take part. Host memory, of the tensor's dtype,
+     * valid until the next call into the runtime. Writable for DEFT_APPLY (clipping in place). */
+    void *const *gradients;
+    uint32_t merge;        /* iterations behind these gradients; they are their mean */
+    uint32_t delay;        /* boundaries since the last of them */
+    uint32_t landed;       /* 1: averages of all ranks; 0: this rank's own (averaged, preview) */
+    uint32_t skipped;      /* generations dropped at this boundary: non-finite on some rank */
+    uint32_t stop_agreed;  /* 1 (with DEFT_DONE): all ranks stop after this iteration */
+    uint32_t drain_agreed; /* 1 (with DEFT_DONE): all ranks call deft_drain now */
+    uint64_t iteration;    /* counted from 0 */
+};
+
+/* Ends the iteration; call until DEFT_DONE. Blocks only for what the plan applies at this boundary;
+ * returns at once when nothing is due. Collective: same number of calls on all ranks, except that a
+ * rank whose own gradient is not finite may see no DEFT_APPLY under averaged. */
+DEFT_NODISCARD enum deft_status deft_step(struct deft_runtime *rt, struct deft_update *out,
+                                          struct deft_error *error);
+
+/* Between iterations: applies everything in flight; call until DEFT_DONE. Afterwards parameters are
+ * bit-equal on all ranks under every rule, and training may go on. Collective. */
+DEFT_NODISCARD enum deft_status deft_drain(struct deft_runtime *rt, struct deft_update *out,
+                                           struct deft_error *error);
+
+/* Wishes of this rank that all ranks agree on in band, seen as stop_agreed and drain_agreed at the
+ * same boundary everywhere. Async-signal-safe. */
+void deft_stop_request(struct deft_runtime *rt);
+void deft_drain_request(struct deft_runtime *rt);
+
+/* Sums, maxima and counters since commit, for logs and tests. Times in ns. */
+struct deft_stats {
+    uint64_t iterations;
+    uint64_t updates;   /* landed generations applied */
+    uint64_t skipped;   /* landed generations dropped */
+    uint64_t switches;  /* plans switched to */
+    uint64_t refused;   /* plans refused */
+    int64_t exposed_ns; /* waiting at boundaries, total */
+    int64_t control_ns; /* of which: waiting for the control channel */
+    uint64_t plan_seq;  /* running plan; 0: the built-in exact plan */
+    uint64_t plan_hash;
+    uint64_t pending_bytes; /* held now: pending copies, anchors, working weights */
+    uint64_t telemetry_dropped;
+    uint32_t agent_connected;
+    char rule[16];
+};
+void deft_stats(const struct deft_runtime *rt, struct deft_stats *out);
+
+/* FNV-1a of the anchor: the registered parameters as landed averages alone have moved them.
+ * Bit-equal on all ranks at every boundary. Costs a pass over the parameters. Without registered
+ * parameters 0. */
+uint64_t deft_anchor_hash(const struct deft_runtime *rt);
+
+/* Takes NULL and half-built runtimes. Tells the peers that this rank leaves in order. Gives the
+ * telemetry at most 2 s to leave; never blocks longer than that. */
+void deft_close(struct deft_runtime *rt);
+
+#define DEFT_MAX_RANKS 65536
+
+#ifdef __cplusplus
+}
+#endif
+#endif

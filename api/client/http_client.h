@@ -1,0 +1,52 @@
+/* HTTP requests and event streams to the controller. The only room that knows libcurl.
+ *
+ * Proxy variables are ignored. Redirects are not followed. Bodies above a limit are refused. */
+#ifndef HTTP_CLIENT_H
+#define HTTP_CLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <deft/status.h>
+
+/* Once per process, before threads start, and at its end. */
+DEFT_NODISCARD enum deft_status http_client_global_init(struct deft_error *error);
+void http_client_global_done(void);
+
+/* A connection that is kept alive between requests. One thread at a time. */
+struct http_client;
+DEFT_NODISCARD enum deft_status http_client_open(const char *base_url, struct http_client **out,
+                                                 struct deft_error *error);
+void http_client_close(struct http_client *client);
+
+struct http_reply {
+    int status; /* 100..599 */
+    char *body; /* zero-terminated, owned by the reply */
+    size_t n_bytes;
+    int64_t retry_after_s; /* 0: the header is absent */
+};
+void http_reply_done(struct http_reply *reply);
+
+/* `path` begins with "/". `body` NULL: none; otherwise JSON. DEFT_IO when no HTTP reply arrived
+ * (the sentence names host and port and what failed), DEFT_TIMEOUT after `timeout_ms`. Any HTTP
+ * status is DEFT_OK here. */
+DEFT_NODISCARD enum deft_status http_client_request(struct http_client *client, const char *method,
+                                                    const char *path, const char *body,
+                                                    int timeout_ms, struct http_reply *out,
+                                                    struct deft_error *error);
+
+/* Percent-encodes one path segment into `out` (zero-terminated). DEFT_LIMIT if it does not fit. */
+DEFT_NODISCARD enum deft_status http_client_escape(const char *segment, char *out,
+                                                   size_t capacity_bytes);
+
+/* Reads a server-sent event stream until it ends, `*stop` becomes non-zero (checked at least twice
+ * a second) or `on_event` returns non-zero. `last_id` (may be NULL) is sent as Last-Event-ID.
+ * Returns DEFT_CLOSED when the server ended it, DEFT_CANCELLED on stop, DEFT_IO otherwise.
+ * A stream silent for `idle_ms` counts as dead (the server sends comments as heartbeats). */
+typedef int (*http_event_fn)(void *context, const char *event, const char *id, const char *data);
+DEFT_NODISCARD enum deft_status http_client_events(struct http_client *client, const char *path,
+                                                   const char *last_id, int idle_ms,
+                                                   const volatile int *stop, http_event_fn on_event,
+                                                   void *context, struct deft_error *error);
+
+#endif

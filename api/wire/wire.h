@@ -1,0 +1,186 @@
+/* JSON of the REST API as C structs, both ways. The only room that knows cJSON.
+ *
+ * Decoders are strict: duplicate keys, unknown enum texts, numbers out of range, NaN, depth > 32
+ * and trailing bytes are refused with one sentence that names the field ("iterations[3].rank:
+ * ..."). Unknown keys are ignored, so that an older controller takes a newer agent. Missing
+ * optional keys give the stated default. Encoders never emit NaN or infinities: such a number
+ * becomes null, and null decodes to NaN where a number may be absent. Nanosecond and byte counts
+ * are JSON integers
+ * (<= 2^53); 64-bit hashes are 16 hexadecimal digits in a string.
+ *
+ * Decoded structs own what they point to; release with the matching _done (NULL and zeroed are
+ * fine). Encoders return a malloc'ed zero-terminated string in *out. */
+#ifndef WIRE_H
+#define WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <deft/status.h>
+#include <dsched/plan.h>
+#include <dsched/planner.h>
+#include <dsched/profile.h>
+
+#define WIRE_ID_BYTES       128u
+#define WIRE_TEXT_BYTES     512u
+#define WIRE_MAX_BODY_BYTES (8u << 20) /* a report of 8 ranks x 60 s at 100 iterations/s is 6 MiB  \
+                                        */
+#define WIRE_MAX_DEPTH 32u
+
+/* --- profile: deft.profile/1, the files of design/scheduling.md ------------------------------ */
+DEFT_NODISCARD enum deft_status wire_profile_decode(const char *text, size_t n_bytes,
+                                                    struct dsched_profile *out,
+                                                    struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_profile_encode(const struct dsched_profile *profile,
+                                                    char **out, struct deft_error *error);
+
+/* --- plan: deft.plan/1 ------------------------------------------------------------------------
+ * {"schema":"deft.plan/1","rule":"averaged","links":1,"cycle":2,"buckets":[[begin,end],...],
+ *  "generations":[{"merge":2,"links":[...],"delays":[...]}],
+ *  "forecast":{"step_ns":..,"exposed_ns":..,"compute_ns":..,"updates_per_step":0.5,
+ *  "mean_delay_steps":..,"max_delay_steps":..,"pending_bytes":..},"hash":"16 hex digits"}
+ * A hash that is present and wrong is refused. */
+DEFT_NODISCARD enum deft_status wire_plan_decode(const char *text, size_t n_bytes,
+                                                 struct dsched_plan *out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_plan_encode(const struct dsched_plan *plan, char **out,
+                                                 struct deft_error *error);
+/* Candidates and the reason of the choice, for /explain and `deft plan --json`. */
+DEFT_NODISCARD enum deft_status wire_solution_encode(const struct dsched_solution *solution,
+                                                     char **out, struct deft_error *error);
+
+/* --- registration: POST /jobs/{job}/incarnations ---------------------------------------------- */
+struct wire_link {
+    char name[WIRE_ID_BYTES];
+    uint32_t n_probes;
+    struct dsched_sample *probes;
+};
+struct wire_registration {
+    char key[WIRE_ID_BYTES]; /* incarnation key: registering twice is the same incarnation */
+    char name[WIRE_ID_BYTES];
+    char user[WIRE_ID_BYTES];
+    char agent[WIRE_ID_BYTES]; /* host-pid-start, unique per agent process */
+    char version[32];
+    char mode[16];       /* wished mode: "off", "observe", "auto"; "" leaves the job's */
+    uint64_t started_ns; /* client wall clock; stored clamped */
+    uint32_t n_ranks;    /* world */
+    uint32_t restart_count;
+    uint64_t table_hash;
+    uint32_t capabilities; /* DEFT_CAN_* | IPC_CAN_AVERAGE as names: "preview","skip","average" */
+    uint64_t max_pending_bytes;
+    char optimizer[16]; /* "unknown", "sgd", "adam", "adamw" */
+    double momentum;
+    double learning_rate;
+    uint64_t batch_per_rank;
+    uint32_t max_merge; /* 0: controller's default */
+    uint32_t max_delay; /* 0: controller's default */
+    uint32_t n_local_ranks;
+    uint32_t *local_ranks; /* ranks behind this agent */
+    uint32_t n_tensors;
+    struct dsched_tensor *tensors; /* name, elements, dtype; times 0 */
+    uint32_t n_links;
+    struct wire_link *links;
+};
+#define WIRE_CAN_PREVIEW (1u << 0)
+#define WIRE_CAN_SKIP    (1u << 1)
+#define WIRE_CAN_AVERAGE (1u << 16)
+void wire_registration_done(struct wire_registration *registration);
+DEFT_NODISCARD enum deft_status wire_registration_encode(const struct wire_registration *in,
+                                                         char **out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_registration_decode(const char *text, size_t n_bytes,
+                                                         struct wire_registration *out,
+                                                         struct deft_error *error);
+struct wire_registered {
+    char incarnation[WIRE_ID_BYTES];
+    char job[WIRE_ID_BYTES];
+    char mode[16];
+    uint64_t committed_seq; /* of this agent; a restarted agent goes on behind it */
+};
+DEFT_NODISCARD enum deft_status wire_registered_encode(const struct wire_registered *in, char **out,
+                                                       struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_registered_decode(const char *text, size_t n_bytes,
+                                                       struct wire_registered *out,
+                                                       struct deft_error *error);
+
+/* --- report: POST /incarnations/{id}/reports -------------------------------------------------- */
+struct wire_iteration {
+    uint32_t rank;
+    uint64_t iteration;
+    uint64_t plan_seq;
+    int64_t forward_ns, backward_ns, exposed_ns, optimizer_ns, runtime_ns, step_ns;
+    uint64_t bytes;
+    double loss;          /* NaN: none */
+    double grad_sq_local; /* NaN: none */
+    double grad_sq_mean;  /* NaN: none */
+    uint32_t updates, skipped, merge, flags;
+};
+/* All-reduces of one size on one link, since the last report. */
+struct wire_op_summary {
+    uint32_t rank;
+    uint32_t link;
+    uint64_t bytes;
+    uint32_t count;
+    int64_t min_ns, median_ns, max_ns;
+};
+struct wire_readiness {
+    uint32_t rank;
+    uint64_t iteration;
+    uint32_t n_offsets;
+    int64_t *offsets_ns; /* per tensor id, from backward_begin */
+};
+struct wire_event {
+    uint32_t rank;
+    char kind[16]; /* "switched", "refused", "finished", "failed", "dropped" */
+    uint64_t plan_seq;
+    uint64_t iteration;
+    uint64_t count;
+    char text[WIRE_TEXT_BYTES];
+};
+struct wire_report {
+    char agent[WIRE_ID_BYTES];
+    uint64_t seq; /* per agent, from 1, no gaps; sending one again changes nothing */
+    uint32_t n_iterations;
+    struct wire_iteration *iterations;
+    uint32_t n_ops;
+    struct wire_op_summary *ops;
+    uint32_t n_readiness;
+    struct wire_readiness *readiness;
+    uint32_t n_events;
+    struct wire_event *events;
+};
+void wire_report_done(struct wire_report *report);
+DEFT_NODISCARD enum deft_status wire_report_encode(const struct wire_report *in, char **out,
+                                                   struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_report_decode(const char *text, size_t n_bytes,
+                                                   struct wire_report *out,
+                                                   struct deft_error *error);
+/* {"committed": 17} */
+DEFT_NODISCARD enum deft_status wire_committed_encode(uint64_t seq, char **out,
+                                                      struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_committed_decode(const char *text, size_t n_bytes,
+                                                      uint64_t *out_seq, struct deft_error *error);
+
+/* --- events: GET /incarnations/{id}/events (server-sent events) --------------------------------
+ * event: plan     id: <seq>  data: {"seq":3,"hash":"..","plan":{deft.plan/1}}
+ * event: mode                data: {"mode":"auto"}
+ * event: command             data: {"command":"drain"|"stop"} */
+struct wire_plan_event {
+    uint64_t seq;
+    struct dsched_plan plan;
+};
+void wire_plan_event_done(struct wire_plan_event *event);
+DEFT_NODISCARD enum deft_status wire_plan_event_encode(const struct wire_plan_event *in, char **out,
+                                                       struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_plan_event_decode(const char *text, size_t n_bytes,
+                                                       struct wire_plan_event *out,
+                                                       struct deft_error *error);
+
+/* --- problem: RFC 9457 ------------------------------------------------------------------------ */
+/* {"type":"about:blank","title":..,"status":..,"code":"invalid","detail":..,"field":..} */
+DEFT_NODISCARD enum deft_status wire_problem_encode(int http_status, const char *code,
+                                                    const char *detail, const char *field,
+                                                    char **out);
+/* Reads "detail" of a problem body into `out_detail` (at most WIRE_TEXT_BYTES); "" if there is
+ * none. */
+void wire_problem_decode(const char *text, size_t n_bytes, char *out_detail);
+
+#endif

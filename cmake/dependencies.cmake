@@ -1,0 +1,38 @@
+# Every library that is not ours is found here and nowhere else.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
+pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+
+# Sets HAVE_name from a found flag and the option's wish.
+function(deft_decide name found)
+  if(DEFT_WITH_${name} STREQUAL ON AND NOT found)
+    message(FATAL_ERROR "DEFT_WITH_${name}=ON, but its library was not found; scripts/packages lists what to install")
+  endif()
+  if(found AND NOT DEFT_WITH_${name} STREQUAL OFF)
+    set(DEFT_HAVE_${name} ON PARENT_SCOPE)
+  else()
+    set(DEFT_HAVE_${name} OFF PARENT_SCOPE)
+  endif()
+endfunction()
+
+find_package(Gloo QUIET)
+if(TARGET gloo)
+  deft_decide(GLOO ON)
+else()
+  deft_decide(GLOO OFF)
+endif()
+
+pkg_check_modules(OPENBLAS QUIET IMPORTED_TARGET openblas)
+if(OPENBLAS_FOUND AND DEFT_HAVE_GLOO)
+  deft_decide(TRAINER ON)
+else()
+  deft_decide(TRAINER OFF)
+endif()
+
+if(DEFT_TESTS)
+  pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+endif()

@@ -1,0 +1,13 @@
+# What a build may leave out. AUTO takes a part when what it needs is there.
+set(DEFT_WITH_GLOO AUTO CACHE STRING "Gloo links over TCP: AUTO, ON or OFF")
+set(DEFT_WITH_TRAINER AUTO CACHE STRING "Example trainer (needs OpenBLAS and zlib): AUTO, ON or OFF")
+foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER)
+  set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${option} is '${${option}}', expected AUTO, ON or OFF")
+  endif()
+endforeach()
+option(DEFT_TESTS "Build the tests (needs cmocka)" ON)
+set(DEFT_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined or thread")
+option(DEFT_FUZZ "Build libFuzzer targets (clang only)" OFF)
+option(DEFT_COVERAGE "Instrument for gcov" OFF)

@@ -1,0 +1,5 @@
+message(STATUS "deft ${PROJECT_VERSION}: build type ${CMAKE_BUILD_TYPE}, sanitizers '${DEFT_SANITIZE}'")
+message(STATUS "  Gloo links        ${DEFT_HAVE_GLOO}")
+message(STATUS "  example trainer   ${DEFT_HAVE_TRAINER}")
+message(STATUS "  tests             ${DEFT_TESTS}")
+message(STATUS "  fuzz targets      ${DEFT_FUZZ}")

@@ -1,0 +1,72 @@
+/* From a profile to a plan. Deterministic: integer arithmetic, equal input gives equal bytes. */
+#ifndef DSCHED_PLANNER_H
+#define DSCHED_PLANNER_H
+
+#include <stdint.h>
+
+#include <dsched/plan.h>
+#include <dsched/profile.h>
+#include <dsched/simulate.h>
+#include <dsched/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct dsched_planner_options {
+    uint32_t rules;     /* DSCHED_RULE_BIT of each rule that may be used; exact is always allowed */
+    uint32_t max_merge; /* 1..DSCHED_MAX_MERGE */
+    uint32_t max_delay; /* 0..DSCHED_MAX_DELAY */
+    uint64_t max_pending_bytes; /* 0: no limit */
+    uint32_t jitter_ppm;        /* communication times are stretched by this much when packing */
+    uint32_t tolerance_ppm;     /* the least costly class within this of the best step wins */
+};
+/* all rules but delayed, merge 8, delay 8, no memory limit, jitter 5 %, tolerance 1 %. */
+void dsched_planner_defaults(struct dsched_planner_options *options);
+
+/* Candidates of each class are kept, so that a plan can be explained by what it was chosen over. */
+struct dsched_candidate {
+    enum dsched_rule rule;
+    uint32_t max_merge;
+    struct dsched_report report; /* simulated on the profile, without jitter */
+    int feasible;                /* 0: broke a limit */
+};
+#define DSCHED_MAX_CANDIDATES 128u
+
+struct dsched_solution {
+    struct dsched_plan plan; /* with its forecast filled in */
+    struct dsched_report report;
+    int64_t link_ns;       /* C: one all-reduce of the whole gradient space on link 0 */
+    int64_t split_ns;      /* S: the same with perfect splitting over all links */
+    uint32_t coverage_ppm; /* CR = C / (forward + backward) */
+    uint32_t n_candidates;
+    uint32_t chosen; /* index into candidates */
+    struct dsched_candidate candidates[DSCHED_MAX_CANDIDATES];
+};
+
+/* The returned plan validates against the profile's table. `out` is owned by the caller; release it
+ * with dsched_solution_done. Uses memory O(tensors + buckets * generations). */
+DSCHED_NODISCARD enum dsched_status dsched_solve(const struct dsched_profile *profile,
+                                                 const struct dsched_planner_options *options,
+                                                 struct dsched_solution *out,
+                                                 struct dsched_error *error);
+void dsched_solution_done(struct dsched_solution *solution);
+
+/* --- one knapsack -------------------------------------------------------------------------------
+ * Chooses a subset of items that maximises value under a capacity, exactly: branch and bound with
+ * the fractional bound. Up to `n_items` 1..DSCHED_MAX_BUCKETS; `node_limit` bounds the work, after
+ * which the best found is returned and *out_gap_ppm tells how far it may be from the optimum
+ * (0 = proven optimal). `out_taken[i]` is 0 or 1. Ties prefer the lower item number. */
+struct dsched_item {
+    int64_t weight; /* >= 0 */
+    int64_t value;  /* >= 0 */
+};
+DSCHED_NODISCARD enum dsched_status dsched_knapsack(const struct dsched_item *items,
+                                                    uint32_t n_items, int64_t capacity,
+                                                    uint64_t node_limit, uint8_t *out_taken,
+                                                    int64_t *out_value, uint32_t *out_gap_ppm);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
