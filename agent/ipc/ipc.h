@@ -18,6 +18,13 @@
 #define IPC_MAX_PAYLOAD_BYTES (1u << 20)
 #define IPC_ID_BYTES          128u /* job id, incarnation key, names: zero-terminated */
 #define IPC_TEXT_BYTES        256u
+/* The same bounds as deft.h and dsched/limits.h, which this room does not include. */
+#define IPC_MAX_RANKS    65536
+#define IPC_MAX_TENSORS  65536u
+#define IPC_MAX_ELEMENTS (UINT64_C(1) << 40)
+#define IPC_MAX_LINKS    8u
+/* 10^15 ns is 11.6 days: longer durations are nonsense and sums must not overflow. */
+#define IPC_MAX_TIME_NS INT64_C(1000000000000000)
 
 struct ipc_header {
     uint32_t magic;
@@ -159,33 +166,45 @@ DEFT_NODISCARD enum deft_status ipc_check_payload(uint16_t type, const void *pay
 
 /* --- frames over a socket ----------------------------------------------------------------------*/
 
-/* Reassembles frames from a non-blocking stream socket. Zero-initialised is valid. */
+/* Reassembles frames from a stream socket. Zero-initialised is valid. */
 struct ipc_reader {
     uint8_t *bytes;
+    size_t begin; /* bytes before it were handed out */
     size_t n_bytes;
     size_t capacity_bytes;
 };
-/* Reads what is there (at most one buffer) without blocking. DEFT_CLOSED at end of stream. */
+/* Reads what is there (at most one buffer) without blocking. DEFT_CLOSED at end of stream. Never
+ * holds more than one largest frame and 64 KiB. */
 DEFT_NODISCARD enum deft_status ipc_reader_fill(struct ipc_reader *reader, int fd,
                                                 struct deft_error *error);
-/* The next whole, checked frame: 1 and pointers valid until the next fill; 0 when incomplete; -1
- * and `error` when malformed (close the connection). Payload pointers are 8-byte aligned. */
+/* The next whole, checked frame: 1 and pointers valid until the next call with this reader; 0 when
+ * incomplete; -1 and `error` when malformed (close the connection). Payload pointers are 8-byte
+ * aligned; they are NULL for an empty payload. */
 int ipc_reader_next(struct ipc_reader *reader, uint16_t *out_type, const void **out_payload,
                     size_t *out_n_bytes, struct deft_error *error);
 void ipc_reader_done(struct ipc_reader *reader);
 
-/* Writes one frame, waiting at most `timeout_ms` for room in total. DEFT_TIMEOUT leaves the stream
- * unusable: close it. Never raises SIGPIPE. `tail` (may be NULL) follows `head` in the payload. */
+/* Writes one frame, waiting at most `timeout_ms` for room in total (0: tries once). DEFT_TIMEOUT
+ * leaves the stream unusable: close it; so does DEFT_CLOSED, the peer has gone. Never raises
+ * SIGPIPE. `tail` (may be NULL) follows `head` (may be NULL) in the payload. */
 DEFT_NODISCARD enum deft_status ipc_send(int fd, uint16_t type, const void *head, size_t head_bytes,
                                          const void *tail, size_t tail_bytes, int timeout_ms,
                                          struct deft_error *error);
 
-/* Sockets. A path that begins with '@' is in the abstract namespace. */
+/* --- sockets -----------------------------------------------------------------------------------
+ * All are close-on-exec and non-blocking. A path that begins with '@' is in the abstract namespace.
+ * Both ends check that the other belongs to the same user or to root, since anybody may bind or
+ * reach an abstract name. */
+
+/* Never blocks: a listener whose queue is full counts as absent. DEFT_NOT_FOUND when nobody
+ * listens, DEFT_INVALID when the listener is another user's or the path does not fit. */
 DEFT_NODISCARD enum deft_status ipc_connect(const char *path, int *out_fd,
                                             struct deft_error *error);
-/* Binds with mode 0600, replacing a socket nobody answers on. */
+/* Binds with mode 0600, replacing a socket nobody answers on. DEFT_STATE when somebody listens
+ * there, DEFT_INVALID when the path is not a socket or does not fit. */
 DEFT_NODISCARD enum deft_status ipc_listen(const char *path, int *out_fd, struct deft_error *error);
-/* Accepts a peer of the same user (or root), otherwise DEFT_INVALID and the peer is closed. */
+/* Accepts a peer of the same user (or root), otherwise DEFT_INVALID and the peer is closed.
+ * DEFT_TIMEOUT when nobody waits. */
 DEFT_NODISCARD enum deft_status ipc_accept(int listen_fd, int *out_fd, struct deft_error *error);
 
 #endif
