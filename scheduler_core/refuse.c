@@ -1,0 +1,19 @@
+#include "refuse.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum dsched_status refuse(struct dsched_error *error, enum dsched_status status, const char *format,
+                          ...) {
+    if (error != NULL) {
+        va_list arguments;
+        va_start(arguments, format);
+        (void)vsnprintf(error->text, sizeof(error->text), format, arguments);
+        va_end(arguments);
+    }
+    return status;
+}
+
+enum dsched_status refuse_memory(struct dsched_error *error, const char *what) {
+    return refuse(error, DSCHED_NO_MEMORY, "memory for %s could not be allocated", what);
+}

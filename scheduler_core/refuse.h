@@ -1,0 +1,19 @@
+/* Failing with a sentence, in one statement. Inside the scheduling library only. */
+#ifndef REFUSE_H
+#define REFUSE_H
+
+#include <dsched/status.h>
+
+#if defined(__GNUC__)
+#define REFUSE_PRINTF __attribute__((format(printf, 3, 4)))
+#else
+#define REFUSE_PRINTF
+#endif
+
+/* Fills `error` (which may be NULL) and returns `status`. Longer texts are cut. */
+enum dsched_status refuse(struct dsched_error *error, enum dsched_status status, const char *format,
+                          ...) REFUSE_PRINTF;
+/* The sentence every failed allocation gives. */
+enum dsched_status refuse_memory(struct dsched_error *error, const char *what);
+
+#endif
