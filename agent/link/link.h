@@ -65,8 +65,10 @@ struct link_ops {
     void (*abort)(struct link *link, const struct deft_error *reason);
     /* The error that made ops fail; text "" when none did. */
     void (*failure)(struct link *link, struct deft_error *out_error);
-    /* Takes NULL. After abort it gives up on a stuck backend after a bounded time. */
-    void (*close)(struct link *link);
+    /* Ends the link's threads; takes NULL. Returns 1 when a stuck backend thread had to be left
+     * behind (only after abort, after a bounded wait): then the memory of ops that were queued must
+     * never be freed. Returns 0 otherwise. */
+    int (*close)(struct link *link);
 };
 
 /* First member of every backend's link. */

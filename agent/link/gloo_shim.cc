@@ -1,0 +1,246 @@
+#include "gloo_shim.h"
+
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+/* Gloo's rendezvous wants a key-value store; every rank sets one key and then reads all others,
+ * which is an all-gather of variable-length blobs. */
+class GatherStore : public gloo::rendezvous::Store {
+  public:
+    GatherStore(int rank, int n_ranks, gloo_shim_allgather_fn allgather, void *context)
+        : rank_(rank), n_ranks_(n_ranks), allgather_(allgather), context_(context) {}
+
+    void set(const std::string &, const std::vector<char> &data) override {
+        own_ = data;
+    }
+
+    std::vector<char> get(const std::string &key) override {
+        gather();
+        return blobs_.at(static_cast<size_t>(std::stoul(key)));
+    }
+
+    void wait(const std::vector<std::string> &) override {
+        gather();
+    }
+
+  private:
+    void gather() {
+        if (!blobs_.empty()) {
+            return;
+        }
+        uint64_t own_size = own_.size();
+        std::vector<uint64_t> sizes(static_cast<size_t>(n_ranks_));
+        exchange(&own_size, sizeof(own_size), sizes.data());
+        size_t widest = 1;
+        for (uint64_t size : sizes) {
+            widest = std::max<size_t>(widest, size);
+        }
+        std::vector<char> padded(widest);
+        std::copy(own_.begin(), own_.end(), padded.begin());
+        std::vector<char> all(widest * static_cast<size_t>(n_ranks_));
+        exchange(padded.data(), widest, all.data());
+        for (size_t r = 0; r < sizes.size(); r++) {
+            auto begin = all.begin() + static_cast<std::ptrdiff_t>(r * widest);
+            blobs_.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[r]));
+        }
+    }
+
+    void exchange(const void *in, size_t n_bytes, void *out) {
+        if (allgather_(context_, in, n_bytes, out) != 0) {
+            throw gloo::IoException("the ranks could not exchange their addresses");
+        }
+    }
+
+    int rank_;
+    int n_ranks_;
+    gloo_shim_allgather_fn allgather_;
+    void *context_;
+    std::vector<char> own_;
+    std::vector<std::vector<char>> blobs_;
+};
+
+/* Gloo prefixes its texts with "[file:line] " of its own build. */
+void copy_text(const char *what, char *out_text) {
+    const char *text = what;
+    if (text[0] == '[') {
+        const char *end = std::strstr(text, "] ");
+        if (end != nullptr) {
+            text = end + 2;
+        }
+    }
+    (void)std::snprintf(out_text, GLOO_SHIM_TEXT_BYTES, "%s", text);
+}
+
+/* One round of the maximum: what is sent to and received from the partners at one distance. */
+struct Round {
+    int to;
+    int from;
+    std::vector<int64_t> sent;
+    std::vector<int64_t> received;
+    std::unique_ptr<gloo::transport::UnboundBuffer> send;
+    std::unique_ptr<gloo::transport::UnboundBuffer> receive;
+};
+
+} // namespace
+
+struct gloo_shim {
+    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::vector<Round> rounds;
+    bool posted = false;
+};
+
+namespace {
+
+void prepare_rounds(gloo_shim *shim) {
+    int n = shim->context->size;
+    for (int distance = 1; distance < n; distance *= 2) {
+        Round round;
+        round.to = (shim->context->rank + distance) % n;
+        round.from = (shim->context->rank - distance + n) % n;
+        round.sent.resize(GLOO_SHIM_MAX_VALUES);
+        round.received.resize(GLOO_SHIM_MAX_VALUES);
+        size_t n_bytes = GLOO_SHIM_MAX_VALUES * sizeof(int64_t);
+        round.send = shim->context->createUnboundBuffer(round.sent.data(), n_bytes);
+        round.receive = shim->context->createUnboundBuffer(round.received.data(), n_bytes);
+        shim->rounds.push_back(std::move(round));
+    }
+}
+
+void post_receives(gloo_shim *shim, size_t n_values) {
+    for (size_t i = 0; i < shim->rounds.size(); i++) {
+        Round &round = shim->rounds[i];
+        round.receive->recv(round.from, i, 0, n_values * sizeof(int64_t));
+    }
+}
+
+void run_max(gloo_shim *shim, int64_t *values, size_t n_values, std::chrono::milliseconds timeout) {
+    if (!shim->posted) {
+        post_receives(shim, n_values);
+        shim->posted = true;
+    }
+    for (size_t i = 0; i < shim->rounds.size(); i++) {
+        Round &round = shim->rounds[i];
+        std::copy(values, values + n_values, round.sent.begin());
+        round.send->send(round.to, i, 0, n_values * sizeof(int64_t));
+        round.receive->waitRecv(timeout);
+        for (size_t v = 0; v < n_values; v++) {
+            values[v] = std::max(values[v], round.received[v]);
+        }
+        round.send->waitSend(timeout);
+    }
+    post_receives(shim, n_values);
+}
+
+void run_sum(gloo_shim *shim, void *data, size_t elements, gloo_shim_type type,
+             gloo_shim_sum_fn sum, std::chrono::milliseconds timeout) {
+    gloo::AllreduceOptions options(shim->context);
+    options.setTimeout(timeout);
+    options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+    if (type == GLOO_SHIM_F32) {
+        options.setOutput(static_cast<float *>(data), elements);
+        options.setReduceFunction(
+            static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
+    } else if (type == GLOO_SHIM_F64) {
+        options.setOutput(static_cast<double *>(data), elements);
+        options.setReduceFunction(
+            static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<double>));
+    } else {
+        options.setOutput(static_cast<uint16_t *>(data), elements);
+        options.setReduceFunction([sum, type](void *out, const void *a, const void *b, size_t n) {
+            const void *other = out == a ? b : a;
+            if (out != a && out != b) {
+                std::memcpy(out, b, n * sizeof(uint16_t));
+            }
+            sum(out, other, n, static_cast<int>(type));
+        });
+    }
+    gloo::allreduce(options);
+}
+
+template <typename Body> gloo_shim_result guarded(char *out_text, Body body) {
+    try {
+        body();
+        return GLOO_SHIM_OK;
+    } catch (const std::exception &e) {
+        copy_text(e.what(), out_text);
+        /* Gloo has one exception type for both; its text tells them apart. */
+        return std::strstr(e.what(), "imed out") != nullptr ? GLOO_SHIM_TIMEOUT : GLOO_SHIM_BROKEN;
+    } catch (...) {
+        copy_text("Gloo failed without saying why", out_text);
+        return GLOO_SHIM_BROKEN;
+    }
+}
+
+} // namespace
+
+gloo_shim *gloo_shim_open(const char *interface, const char *address, int rank, int n_ranks,
+                          gloo_shim_allgather_fn allgather, void *context,
+                          int64_t connect_timeout_ms, char *out_text) {
+    std::unique_ptr<gloo_shim> shim(new (std::nothrow) gloo_shim);
+    if (!shim) {
+        copy_text("no memory", out_text);
+        return nullptr;
+    }
+    gloo_shim_result result = guarded(out_text, [&] {
+        gloo::transport::tcp::attr attributes;
+        if (interface != nullptr) {
+            attributes.iface = interface;
+        } else {
+            attributes.hostname = address;
+        }
+        auto device = gloo::transport::tcp::CreateDevice(attributes);
+        shim->context = std::make_shared<gloo::rendezvous::Context>(rank, n_ranks);
+        shim->context->setTimeout(std::chrono::milliseconds(connect_timeout_ms));
+        GatherStore store(rank, n_ranks, allgather, context);
+        shim->context->connectFullMesh(store, device);
+        prepare_rounds(shim.get());
+    });
+    return result == GLOO_SHIM_OK ? shim.release() : nullptr;
+}
+
+gloo_shim_result gloo_shim_sum(gloo_shim *shim, void *data, size_t elements, gloo_shim_type type,
+                               gloo_shim_sum_fn sum, int64_t timeout_ms, char *out_text) {
+    return guarded(out_text, [&] {
+        run_sum(shim, data, elements, type, sum, std::chrono::milliseconds(timeout_ms));
+    });
+}
+
+gloo_shim_result gloo_shim_max(gloo_shim *shim, int64_t *values, size_t n_values,
+                               int64_t timeout_ms, char *out_text) {
+    if (n_values > GLOO_SHIM_MAX_VALUES) {
+        copy_text("too many values", out_text);
+        return GLOO_SHIM_BROKEN;
+    }
+    return guarded(out_text,
+                   [&] { run_max(shim, values, n_values, std::chrono::milliseconds(timeout_ms)); });
+}
+
+void gloo_shim_abort(gloo_shim *shim) {
+    char text[GLOO_SHIM_TEXT_BYTES];
+    (void)guarded(text, [&] { shim->context->closeConnections(); });
+}
+
+void gloo_shim_close(gloo_shim *shim) {
+    char text[GLOO_SHIM_TEXT_BYTES];
+    (void)guarded(text, [&] {
+        if (shim != nullptr && shim->context) {
+            shim->context->closeConnections();
+        }
+    });
+    delete shim;
+}
