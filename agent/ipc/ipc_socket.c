@@ -58,8 +58,8 @@ static enum deft_status ipc_socket_check_peer(int fd, struct deft_error *error) 
 }
 
 enum deft_status ipc_connect(const char *path, int *out_fd, struct deft_error *error) {
-    struct sockaddr_un address;
-    socklen_t address_bytes;
+    struct sockaddr_un address = {0};
+    socklen_t address_bytes = 0;
     int fd = -1;
     enum deft_status status = ipc_socket_address(path, &address, &address_bytes, error);
     if (status == DEFT_OK) {
@@ -113,8 +113,8 @@ static enum deft_status ipc_socket_clear(const char *path, const struct sockaddr
 }
 
 enum deft_status ipc_listen(const char *path, int *out_fd, struct deft_error *error) {
-    struct sockaddr_un address;
-    socklen_t address_bytes;
+    struct sockaddr_un address = {0};
+    socklen_t address_bytes = 0;
     int fd = -1;
     enum deft_status status = ipc_socket_address(path, &address, &address_bytes, error);
     if (status == DEFT_OK) {

@@ -13,11 +13,20 @@
 DEFT_NODISCARD enum deft_status http_client_global_init(struct deft_error *error);
 void http_client_global_done(void);
 
-/* A connection that is kept alive between requests. One thread at a time. */
+/* A connection that is kept alive between requests. One thread at a time. `base_url` is
+ * http://HOST[:PORT] or https://..., with an optional path prefix. */
 struct http_client;
 DEFT_NODISCARD enum deft_status http_client_open(const char *base_url, struct http_client **out,
                                                  struct deft_error *error);
-void http_client_close(struct http_client *client);
+void http_client_close(struct http_client *client); /* takes NULL */
+/* Why a request may still be going on: checked twice a second; non-zero ends it with
+ * DEFT_CANCELLED. NULL (the default): only the timeout does. */
+void http_client_stop_flag(struct http_client *client, const volatile int *stop);
+
+/* A reply of a job with thousands of decisions is a few MiB; more is not ours. */
+#define HTTP_CLIENT_MAX_REPLY_BYTES (16u << 20)
+/* A plan event of 16,384 buckets x 8 generations is about 2 MiB of JSON. */
+#define HTTP_CLIENT_MAX_EVENT_BYTES (8u << 20)
 
 struct http_reply {
     int status; /* 100..599 */
@@ -25,11 +34,11 @@ struct http_reply {
     size_t n_bytes;
     int64_t retry_after_s; /* 0: the header is absent */
 };
-void http_reply_done(struct http_reply *reply);
+void http_reply_done(struct http_reply *reply); /* takes NULL and zeroed replies */
 
 /* `path` begins with "/". `body` NULL: none; otherwise JSON. DEFT_IO when no HTTP reply arrived
- * (the sentence names host and port and what failed), DEFT_TIMEOUT after `timeout_ms`. Any HTTP
- * status is DEFT_OK here. */
+ * (the sentence names host and port and what failed), DEFT_TIMEOUT after `timeout_ms`, DEFT_LIMIT
+ * when the reply is too large. Any HTTP status is DEFT_OK here. */
 DEFT_NODISCARD enum deft_status http_client_request(struct http_client *client, const char *method,
                                                     const char *path, const char *body,
                                                     int timeout_ms, struct http_reply *out,
@@ -41,7 +50,8 @@ DEFT_NODISCARD enum deft_status http_client_escape(const char *segment, char *ou
 
 /* Reads a server-sent event stream until it ends, `*stop` becomes non-zero (checked at least twice
  * a second) or `on_event` returns non-zero. `last_id` (may be NULL) is sent as Last-Event-ID.
- * Returns DEFT_CLOSED when the server ended it, DEFT_CANCELLED on stop, DEFT_IO otherwise.
+ * Returns DEFT_CLOSED when the server ended it or on_event wished so, DEFT_CANCELLED on stop,
+ * DEFT_NOT_FOUND on 404, DEFT_IO otherwise (any other HTTP status is in the error's backend_code).
  * A stream silent for `idle_ms` counts as dead (the server sends comments as heartbeats). */
 typedef int (*http_event_fn)(void *context, const char *event, const char *id, const char *data);
 DEFT_NODISCARD enum deft_status http_client_events(struct http_client *client, const char *path,

@@ -1,0 +1,36 @@
+/* What requests and event streams of one client share; nobody else includes it. */
+#ifndef HTTP_CLIENT_IMPL_H
+#define HTTP_CLIENT_IMPL_H
+
+#include <curl/curl.h>
+
+#include "client/http_client.h"
+
+struct http_client {
+    CURL *easy;
+    CURLM *multi;
+    char *base_url; /* without a slash at its end */
+    const volatile int *stop;
+    char curl_text[CURL_ERROR_SIZE];
+};
+
+/* Sets what every transfer has in common: URL, limits, no proxy, no redirects. */
+DEFT_NODISCARD enum deft_status http_client_prepare(struct http_client *client, const char *path,
+                                                    struct curl_slist *headers,
+                                                    struct deft_error *error);
+
+/* Called between socket events, at least every HTTP_CLIENT_TICK_MS; DEFT_OK goes on. */
+#define HTTP_CLIENT_TICK_MS 250
+typedef enum deft_status (*http_client_tick_fn)(void *context, struct deft_error *error);
+
+/* Runs the prepared transfer to its end. DEFT_OK: curl finished it with `*out_code`; otherwise what
+ * `tick` returned. */
+DEFT_NODISCARD enum deft_status http_client_perform(struct http_client *client,
+                                                    http_client_tick_fn tick, void *context,
+                                                    CURLcode *out_code, struct deft_error *error);
+
+/* The sentence for a transfer that curl gave up. */
+enum deft_status http_client_failure(struct http_client *client, CURLcode code,
+                                     struct deft_error *error);
+
+#endif
