@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Dependencies point one way: which room may include headers of which, and of which library.
+
+usage: includes.py ROOT
+"""
+
+import fnmatch
+import os
+import re
+import sys
+
+import sources
+
+# Room: rooms whose headers it may include besides its own. A file belongs to the longest prefix.
+PUBLIC = ["api/base/include", "agent/include"]
+CORE = ["scheduler_core", "scheduler_core/include"]
+BASE = ["api/base", "api/base/include"]
+API = BASE + ["api/wire", "api/http", "api/client", "api/cli", "api/web"]
+ROOMS = {
+    "scheduler_core": CORE,
+    "scheduler_core/include": [],
+    "api/base": BASE,
+    "api/base/include": [],
+    "api/wire": BASE + ["scheduler_core/include"],
+    "api/http": BASE,
+    "api/client": BASE,
+    "api/web": BASE,
+    "api/cli": API + ["scheduler_core/include"],
+    "agent/include": PUBLIC,
+    "agent/ipc": BASE,
+    "agent/link": BASE + PUBLIC,
+    "agent/runtime": BASE + PUBLIC + ["agent/ipc", "agent/link", "scheduler_core/include"],
+    "agent/daemon": API + PUBLIC + ["agent/ipc", "scheduler_core/include"],
+    "agent/examples": PUBLIC,
+    "controller": API + ["scheduler_core/include"],
+    "slurm": [],
+    "tests": None,  # everything
+}
+
+# Headers of libraries that are not ours: the only files that may include them. The rest of the
+# program talks to the library through those files. Tests may look behind any of them.
+LIBRARIES = {
+    "sqlite3.h": ["controller/store*.c"],
+    "cjson/*": ["api/wire/*"],
+    "cJSON.h": ["api/wire/*"],
+    "microhttpd.h": ["api/http/*"],
+    "curl/*": ["api/client/*"],
+    "gloo/*": ["agent/link/*.cc"],
+    "slurm/*": ["slurm/*"],
+    "cblas.h": ["agent/examples/*"],
+    "zlib.h": ["agent/examples/*", "agent/daemon/*", "api/base/*", "api/http/*", "api/client/*",
+               "api/cli/*"],
+    "cmocka.h": [],
+}
+
+# scheduler_core is pure: no input or output, clock, thread or global state.
+PURE = """assert ctype errno float inttypes limits math stdalign stdarg stdbool stddef stdint stdio
+    stdlib string""".split()
+# The operating system and libc, for the other rooms.
+SYSTEM = PURE + """alloca complex dirent dlfcn endian err execinfo fcntl fenv fnmatch getopt glob
+    grp ifaddrs langinfo libgen limits locale malloc netdb poll pthread pwd sched semaphore setjmp
+    signal spawn stdatomic stdnoreturn strings syslog termios threads time unistd wchar""".split()
+SYSTEM_FOLDERS = ("sys/", "net/", "netinet/", "arpa/", "linux/", "asm/")
+
+INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]", re.MULTILINE)
+
+
+def room_of(path):
+    rooms = [r for r in ROOMS if path.startswith(r + "/")]
+    return max(rooms, key=len, default=None)
+
+
+def resolve(including, name, headers):
+    """The tracked header that `name` means inside `including`, or None."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
+    if beside in headers:
+        return beside
+    fits = [h for h in headers if h == name or h.endswith("/" + name)]
+    same_room = [h for h in fits if room_of(h) == room_of(including)]
+    return (same_room or fits or [None])[0]
+
+
+def library_problem(path, room, name):
+    for pattern, allowed in LIBRARIES.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            if room == "tests" or any(fnmatch.fnmatchcase(path, a) for a in allowed):
+                return None
+            return f"<{name}> belongs to {', '.join(allowed) or 'tests'} only"
+    if path.endswith((".cc", ".hpp")) and "." not in name:
+        return None  # C++ standard library
+    stem = name[:-2] if name.endswith(".h") else name
+    if room in CORE:
+        return None if stem in PURE else f"<{name}> is neither pure C nor of scheduler_core"
+    if stem in SYSTEM or name.startswith(SYSTEM_FOLDERS):
+        return None
+    return f"<{name}> is not in the table of libraries"
+
+
+def problem(path, quote, name, headers):
+    room = room_of(path)
+    if room is None:
+        return "this folder has no row in the table of rooms"
+    target = resolve(path, name, headers)
+    if target is None:
+        if quote == '"':
+            return f'"{name}" is no header of this repository'
+        return library_problem(path, room, name)
+    other = room_of(target)
+    if ROOMS[room] is None or other == room or other in ROOMS[room]:
+        return None
+    return f'"{name}" is of {other}, which {room} must not know'
+
+
+def main():
+    root = sys.argv[1]
+    files = sources.tracked(root)
+    headers = {f for f in files if f.endswith((".h", ".hpp"))}
+    headers |= {f[:-3] for f in files if f.endswith(".h.in")}
+    findings = []
+    n_includes = 0
+    for path in files:
+        # An outside project of the installation tests sees installed headers only.
+        if not path.endswith(sources.C_ENDINGS) or path.startswith("tests/install/"):
+            continue
+        text = sources.read(root, path)
+        for match in INCLUDE.finditer(text):
+            n_includes += 1
+            reason = problem(path, match.group(1), match.group(2), headers)
+            if reason:
+                line = text.count("\n", 0, match.start()) + 1
+                findings.append(f"{path}:{line}: {reason}")
+    sources.finish("includes", findings, n_includes)
+
+
+if __name__ == "__main__":
+    main()
