@@ -1,0 +1,49 @@
+/* How the ranks' gradients become one: a table of what the training loop needs, after deft.h. */
+#ifndef SYNC_H
+#define SYNC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <deft/deft.h>
+
+#include "mlp.h"
+
+struct sync;
+
+struct sync_ops {
+    const char *name; /* as in --sync */
+    /* Meets the other ranks with `options`; afterwards all ranks have rank 0's parameters.
+     * `gradients_only` keeps the parameters to ourselves. `mlp` must outlive the result. */
+    enum deft_status (*open)(const struct deft_options *options, const struct mlp *mlp,
+                             bool gradients_only, struct sync **out, struct deft_error *error);
+    void (*forward_begin)(struct sync *sync);
+    void (*loss)(struct sync *sync, double loss);
+    void (*backward_begin)(struct sync *sync);
+    enum deft_status (*grad_ready)(struct sync *sync, uint32_t tensor, const float *gradient,
+                                   struct deft_error *error);
+    /* As deft_step and deft_drain. */
+    enum deft_status (*step)(struct sync *sync, struct deft_update *out, struct deft_error *error);
+    enum deft_status (*drain)(struct sync *sync, struct deft_update *out, struct deft_error *error);
+    void (*stop_request)(struct sync *sync); /* async-signal-safe */
+    void (*stats)(const struct sync *sync, struct deft_stats *out);
+    /* Of the parameters; equal on all ranks after a drain. 0 when there is nothing to compare. */
+    uint64_t (*parameters_hash)(const struct sync *sync);
+    void (*close)(struct sync *sync); /* takes NULL */
+};
+
+/* First member of every kind. */
+struct sync {
+    const struct sync_ops *ops;
+};
+
+/* libdeft. */
+extern const struct sync_ops sync_deft;
+/* Nothing: each rank trains alone on its share, which costs what a step costs when communication is
+ * free. */
+extern const struct sync_ops sync_none;
+
+/* "deft" or "none"; NULL for anything else. */
+const struct sync_ops *sync_find(const char *name);
+
+#endif

@@ -1,0 +1,121 @@
+#include <stdlib.h>
+
+#include "sync.h"
+
+struct through_deft {
+    struct sync base;
+    struct deft_runtime *rt;
+};
+
+static struct deft_runtime *runtime(const struct sync *sync) {
+    return ((const struct through_deft *)sync)->rt;
+}
+
+static void close_deft(struct sync *sync) {
+    if (sync != NULL) {
+        deft_close(runtime(sync));
+        free(sync);
+    }
+}
+
+static enum deft_status add_tensors(struct deft_runtime *rt, const struct mlp *mlp,
+                                    bool gradients_only, struct deft_error *error) {
+    for (uint32_t t = 0; t < mlp->n_tensors; t++) {
+        struct deft_tensor tensor = {
+            .name = mlp->tensors[t].name,
+            .elements = mlp->tensors[t].elements,
+            .dtype = DEFT_F32,
+            .parameters = gradients_only ? NULL : mlp->tensors[t].parameters,
+        };
+        uint32_t id = 0; /* counts from 0 in the order of adding: the same as t */
+        enum deft_status status = deft_tensor_add(rt, &tensor, &id, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+    }
+    return DEFT_OK;
+}
+
+static enum deft_status open_deft(const struct deft_options *options, const struct mlp *mlp,
+                                  bool gradients_only, struct sync **out,
+                                  struct deft_error *error) {
+    struct through_deft *sync = calloc(1, sizeof(*sync));
+    enum deft_status status;
+
+    if (sync == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the runtime's handle");
+    }
+    sync->base.ops = &sync_deft;
+    status = deft_open(options, &sync->rt, error);
+    if (status == DEFT_OK) {
+        status = add_tensors(sync->rt, mlp, gradients_only, error);
+    }
+    if (status == DEFT_OK) {
+        status = deft_commit(sync->rt, error);
+    }
+    if (status != DEFT_OK) {
+        close_deft(&sync->base);
+        return status;
+    }
+    *out = &sync->base;
+    return DEFT_OK;
+}
+
+static void forward_begin_deft(struct sync *sync) {
+    deft_forward_begin(runtime(sync));
+}
+
+static void loss_deft(struct sync *sync, double loss) {
+    deft_loss(runtime(sync), loss);
+}
+
+static void backward_begin_deft(struct sync *sync) {
+    deft_backward_begin(runtime(sync));
+}
+
+static enum deft_status grad_ready_deft(struct sync *sync, uint32_t tensor, const float *gradient,
+                                        struct deft_error *error) {
+    enum deft_status status = deft_grad_ready(runtime(sync), tensor, gradient);
+    if (status != DEFT_OK) {
+        return deft_fail(error, status, 0, "the gradient of tensor %u was refused: %s", tensor,
+                         deft_status_text(status));
+    }
+    return DEFT_OK;
+}
+
+static enum deft_status step_deft(struct sync *sync, struct deft_update *out,
+                                  struct deft_error *error) {
+    return deft_step(runtime(sync), out, error);
+}
+
+static enum deft_status drain_deft(struct sync *sync, struct deft_update *out,
+                                   struct deft_error *error) {
+    return deft_drain(runtime(sync), out, error);
+}
+
+static void stop_request_deft(struct sync *sync) {
+    deft_stop_request(runtime(sync));
+}
+
+static void stats_deft(const struct sync *sync, struct deft_stats *out) {
+    deft_stats(runtime(sync), out);
+}
+
+static uint64_t parameters_hash_deft(const struct sync *sync) {
+    return deft_anchor_hash(runtime(sync));
+}
+
+const struct sync_ops sync_deft = {
+    .name = "deft",
+    .open = open_deft,
+    .forward_begin = forward_begin_deft,
+    .loss = loss_deft,
+    .backward_begin = backward_begin_deft,
+    .grad_ready = grad_ready_deft,
+    .step = step_deft,
+    .drain = drain_deft,
+    .stop_request = stop_request_deft,
+    .stats = stats_deft,
+    .parameters_hash = parameters_hash_deft,
+    .close = close_deft,
+};

@@ -1,0 +1,176 @@
+/* deft-train: data-parallel training of a small network, and all it takes to use libdeft from C.
+ * Read train_loop.c for the loop and sync_deft.c for the calls. */
+#include <cblas.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data.h"
+#include "mlp.h"
+#include "optimizer.h"
+#include "stop_signal.h"
+#include "sync.h"
+#include "train_loop.h"
+#include "train_options.h"
+#include "train_report.h"
+
+#define EXIT_SIGNAL_BASE 128 /* as shells report an end by a signal */
+
+struct trainer {
+    struct train_options options;
+    struct deft_options deft;
+    struct data_set training;
+    struct data_set test;
+    struct mlp mlp;
+    struct optimizer optimizer;
+    struct train_report report;
+    struct sync *sync;
+};
+
+static void trainer_done(struct trainer *trainer) {
+    stop_signal_remove();
+    if (trainer->sync != NULL) {
+        trainer->sync->ops->close(trainer->sync);
+    }
+    train_report_done(&trainer->report);
+    optimizer_done(&trainer->optimizer);
+    mlp_done(&trainer->mlp);
+    data_done(&trainer->test);
+    data_done(&trainer->training);
+}
+
+static enum deft_status describe_to_deft(struct trainer *trainer, struct deft_error *error) {
+    const struct train_options *o = &trainer->options;
+    enum deft_status status = deft_options_init(&trainer->deft, error);
+
+    if (status == DEFT_OK) {
+        trainer->deft.capabilities = DEFT_CAN_PREVIEW | DEFT_CAN_SKIP;
+        trainer->deft.optimizer =
+            o->optimizer.kind == OPTIMIZER_ADAMW ? DEFT_OPT_ADAMW : DEFT_OPT_SGD;
+        trainer->deft.momentum =
+            (double)(o->optimizer.kind == OPTIMIZER_ADAMW ? o->optimizer.beta1
+                                                          : o->optimizer.momentum);
+        trainer->deft.learning_rate = o->learning_rate;
+        trainer->deft.batch_per_rank = o->batch;
+    }
+    return status;
+}
+
+static enum deft_status load(struct trainer *trainer, struct deft_error *error) {
+    const struct train_options *o = &trainer->options;
+    struct mlp_shape shape = {
+        .n_inputs = DATA_N_PIXELS,
+        .width = o->width,
+        .depth = o->depth,
+        .n_classes = DATA_N_CLASSES,
+        .max_batch = o->batch,
+    };
+    enum deft_status status = data_open(o->data_dir, "train", &trainer->training, error);
+
+    if (status == DEFT_OK) {
+        status = data_open(o->data_dir, "t10k", &trainer->test, error);
+    }
+    if (status == DEFT_OK) {
+        status = mlp_init(&trainer->mlp, &shape, error);
+    }
+    if (status == DEFT_OK) {
+        mlp_randomise(&trainer->mlp, o->seed);
+        status = optimizer_init(&trainer->optimizer, &o->optimizer, &trainer->mlp, error);
+    }
+    return status;
+}
+
+static enum deft_status write_json(const struct trainer *trainer,
+                                   const struct train_outcome *outcome, struct deft_error *error) {
+    const struct train_options *o = &trainer->options;
+    int32_t rank = trainer->deft.rank;
+    char path[4096]; /* PATH_MAX of Linux */
+    enum deft_status status;
+    FILE *stream;
+    int n;
+
+    if (!o->json || (o->json_file == NULL && rank != 0)) {
+        return DEFT_OK;
+    }
+    if (o->json_file == NULL) {
+        return train_report_json(&trainer->report, outcome, stdout, error);
+    }
+    n = rank == 0 ? snprintf(path, sizeof(path), "%s", o->json_file)
+                  : snprintf(path, sizeof(path), "%s.%d", o->json_file, rank);
+    if (n < 0 || (size_t)n >= sizeof(path)) {
+        return deft_fail(error, DEFT_LIMIT, 0, "the name after --json is longer than %zu bytes",
+                         sizeof(path));
+    }
+    stream = fopen(path, "we");
+    if (stream == NULL) {
+        int code = errno;
+        return deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", path, strerror(code));
+    }
+    status = train_report_json(&trainer->report, outcome, stream, error);
+    if (fclose(stream) != 0 && status == DEFT_OK) {
+        int code = errno;
+        status = deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", path, strerror(code));
+    }
+    return status;
+}
+
+static enum deft_status train(struct trainer *trainer, struct deft_error *error) {
+    const struct train_options *o = &trainer->options;
+    struct train_loop loop = {
+        .options = o,
+        .mlp = &trainer->mlp,
+        .optimizer = &trainer->optimizer,
+        .training = &trainer->training,
+        .test = &trainer->test,
+        .report = &trainer->report,
+        .rank = (uint32_t)trainer->deft.rank,
+        .n_ranks = (uint32_t)trainer->deft.n_ranks,
+    };
+    struct train_outcome outcome;
+    enum deft_status status = train_loop_iterations(o, trainer->training.n_images, loop.n_ranks,
+                                                    &loop.n_iterations, error);
+
+    if (status == DEFT_OK) {
+        status = train_report_init(&trainer->report, o->n_epochs, loop.n_iterations,
+                                   trainer->deft.rank, trainer->deft.n_ranks, error);
+    }
+    if (status == DEFT_OK) {
+        status =
+            o->sync->open(&trainer->deft, &trainer->mlp, o->gradients_only, &trainer->sync, error);
+    }
+    if (status == DEFT_OK) {
+        loop.sync = trainer->sync;
+        stop_signal_install(trainer->sync);
+        status = train_loop_run(&loop, &outcome, error);
+    }
+    if (status == DEFT_OK) {
+        status = train_report_table(&trainer->report, &outcome, error);
+    }
+    if (status == DEFT_OK) {
+        status = write_json(trainer, &outcome, error);
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct trainer trainer = {0};
+    struct deft_error error = {0};
+    enum deft_status status;
+
+    train_options_parse(argc, argv, &trainer.options);
+    openblas_set_num_threads((int)trainer.options.n_threads);
+    status = describe_to_deft(&trainer, &error);
+    if (status == DEFT_OK) {
+        status = load(&trainer, &error);
+    }
+    if (status == DEFT_OK) {
+        status = train(&trainer, &error);
+    }
+    trainer_done(&trainer);
+    if (status != DEFT_OK) {
+        (void)fprintf(stderr, "deft-train: rank %d: %s\n", trainer.deft.rank, error.text);
+        return EXIT_FAILURE;
+    }
+    return stop_signal_received() != 0 ? EXIT_SIGNAL_BASE + stop_signal_received() : EXIT_SUCCESS;
+}
