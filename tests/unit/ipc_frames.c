@@ -398,7 +398,7 @@ static void a_peer_that_does_not_read_times_out(void **unused) {
         status = ipc_send(fds[0], IPC_PLAN, &plan, sizeof(plan), bytes, sizeof(bytes), 30, &error);
     }
     assert_int_equal(status, DEFT_TIMEOUT);
-    assert_true(clock_monotonic_ns() - begin_ns >= 30 * 1000000);
+    assert_true(clock_monotonic_ns() - begin_ns >= INT64_C(30000000));
     assert_int_equal(ipc_send(fds[0], IPC_READY, NULL, 0, NULL, IPC_MAX_PAYLOAD_BYTES + 1, 0, NULL),
                      DEFT_LIMIT);
     (void)close(fds[0]);

@@ -1,0 +1,20 @@
+/* Numbers and words from command lines, environment and files. */
+#ifndef PARSE_H
+#define PARSE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <deft/status.h>
+
+/* Decimal digits only, the whole text, within [least, most]. `name` is what the sentence calls it:
+ * "--port is '70000x', expected a whole number from 0 to 65535". */
+DEFT_NODISCARD enum deft_status parse_u64(const char *name, const char *text, uint64_t least,
+                                          uint64_t most, uint64_t *out, struct deft_error *error);
+
+/* The index of `text` in the NULL-terminated `words`; the sentence lists them. */
+DEFT_NODISCARD enum deft_status parse_word(const char *name, const char *text,
+                                           const char *const *words, size_t *out_index,
+                                           struct deft_error *error);
+
+#endif
