@@ -22,9 +22,13 @@ uint32_t dsched_plan_slots(const struct dsched_plan *plan) {
     for (uint32_t t = 0; t < cycle; t++) {
         uint32_t alive = 0;
         for (uint32_t g = 0; g < plan->n_generations; g++) {
-            /* Occupied for `span` iterations from begins[g] on, and so again every cycle. */
-            uint32_t span = plan->merge[g] + delays[g];
-            uint32_t offset = (t + cycle - begins[g]) % cycle;
+            /* Occupied for `span` iterations from `begin` on, and so again every cycle. Under
+             * averaged a generation is the change of the parameters: it takes memory from its end
+             * on, in the place of the one that the same boundary applies. */
+            int averaged = plan->rule == DSCHED_AVERAGED;
+            uint32_t begin = averaged ? (begins[g] + plan->merge[g]) % cycle : begins[g];
+            uint32_t span = averaged ? (delays[g] > 0 ? delays[g] : 1) : plan->merge[g] + delays[g];
+            uint32_t offset = (t + cycle - begin) % cycle;
             alive += offset < span ? (span - offset + cycle - 1) / cycle : 0;
         }
         most = alive > most ? alive : most;

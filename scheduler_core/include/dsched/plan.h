@@ -72,7 +72,8 @@ uint32_t dsched_plan_cycle(const struct dsched_plan *plan);
 uint32_t dsched_plan_max_delay(const struct dsched_plan *plan);
 /* Largest number of generations alive during one iteration of the steady state. A generation is
  * alive from its first iteration on, while it accumulates, up to and including the iteration whose
- * boundary applies the last of its buckets. Exact: 1. */
+ * boundary applies the last of its buckets; under averaged it is alive from its end on, until the
+ * boundary that applies the last of its buckets. Exact: 1. */
 uint32_t dsched_plan_slots(const struct dsched_plan *plan);
 
 /* Allocates the three arrays zeroed. dsched_plan_done takes NULL and zeroed plans. */

@@ -52,6 +52,11 @@ struct deft_error {
     char text[DEFT_ERROR_TEXT_BYTES];
 };
 
+/* For the few calls whose failure changes nothing, such as saying goodbye; say why at the call. */
+static inline void deft_ignore(enum deft_status status) {
+    (void)status;
+}
+
 /* "PEER_LOST" and "a rank or its host has gone away". Never NULL; "UNKNOWN" for a foreign value. */
 const char *deft_status_name(enum deft_status status);
 const char *deft_status_text(enum deft_status status);
