@@ -4,9 +4,10 @@
  * and trailing bytes are refused with one sentence that names the field ("iterations[3].rank:
  * ..."). Unknown keys are ignored, so that an older controller takes a newer agent. Missing
  * optional keys give the stated default. Encoders never emit NaN or infinities: such a number
- * becomes null, and null decodes to NaN where a number may be absent. Nanosecond and byte counts
- * are JSON integers
- * (<= 2^53); 64-bit hashes are 16 hexadecimal digits in a string.
+ * becomes null, and null decodes to NaN where a number may be absent. Durations and byte counts are
+ * JSON integers (< 2^53, which every reader keeps exactly); 64-bit hashes are 16 hexadecimal digits
+ * in a string, wall clocks in nanoseconds are decimal digits in a string. An encoder refuses what
+ * its decoder would.
  *
  * Decoded structs own what they point to; release with the matching _done (NULL and zeroed are
  * fine). Encoders return a malloc'ed zero-terminated string in *out. */
@@ -21,10 +22,11 @@
 #include <dsched/planner.h>
 #include <dsched/profile.h>
 
-#define WIRE_ID_BYTES       128u
-#define WIRE_TEXT_BYTES     512u
-#define WIRE_MAX_BODY_BYTES (8u << 20) /* a report of 8 ranks x 60 s at 100 iterations/s is 6 MiB  \
-                                        */
+#define WIRE_ID_BYTES   128u
+#define WIRE_TEXT_BYTES 512u
+/* A report of 8 ranks x 60 s at 100 iterations/s is 6 MiB. */
+#define WIRE_MAX_BODY_BYTES (8u << 20)
+/* No message of ours nests deeper than 6; the bound keeps hostile input off the stack. */
 #define WIRE_MAX_DEPTH 32u
 
 /* --- profile: deft.profile/1, the files of design/scheduling.md ------------------------------ */
@@ -101,7 +103,9 @@ DEFT_NODISCARD enum deft_status wire_registered_decode(const char *text, size_t 
                                                        struct wire_registered *out,
                                                        struct deft_error *error);
 
-/* --- report: POST /incarnations/{id}/reports -------------------------------------------------- */
+/* --- report: POST /incarnations/{id}/reports ---------------------------------------------------
+ * iterations and ops are arrays of arrays, in the order of the members below: a third of the bytes
+ * of objects. A longer row of a newer agent is fine; bytes .. flags may be absent. */
 struct wire_iteration {
     uint32_t rank;
     uint64_t iteration;
@@ -173,6 +177,96 @@ DEFT_NODISCARD enum deft_status wire_plan_event_encode(const struct wire_plan_ev
 DEFT_NODISCARD enum deft_status wire_plan_event_decode(const char *text, size_t n_bytes,
                                                        struct wire_plan_event *out,
                                                        struct deft_error *error);
+
+/* --- jobs: GET /jobs, /jobs/{job} --------------------------------------------------------------
+ * Figures are of the newest incarnation. Times are 0 and ratios NaN while they are unknown. */
+struct wire_job {
+    char id[WIRE_ID_BYTES];
+    char name[WIRE_ID_BYTES];
+    char user[WIRE_ID_BYTES];
+    char state[16]; /* "running", "finished", "failed", "lost" */
+    char mode[16];  /* "off", "observe", "auto" */
+    char phase[16]; /* of the tuner: "observing", "solving", "switching", "canary", "committed",
+                       "returning", "halted" */
+    char incarnation[WIRE_ID_BYTES];
+    uint32_t n_ranks;
+    uint64_t iterations;      /* stored, counted once for all ranks */
+    char plan[WIRE_ID_BYTES]; /* id for /plans/{id}; "" while the built-in exact plan runs */
+    uint64_t plan_seq;        /* running plan; 0: the built-in exact plan */
+    char rule[16];
+    uint32_t merge; /* largest of the plan */
+    uint32_t delay; /* largest of the plan */
+    double updates_per_step;
+    int64_t exact_step_ns;     /* median before the first plan */
+    int64_t step_ns;           /* of the running plan, newest window */
+    int64_t predicted_step_ns; /* of the running plan, or in mode observe of the best one */
+    double gain;               /* exact_step_ns / step_ns */
+    double predicted_gain;     /* exact_step_ns / predicted_step_ns: in mode observe what is left */
+    double coverage;           /* one all-reduce on the primary link / (forward + backward) */
+    uint32_t n_switches;
+    uint32_t n_rollbacks;
+    uint32_t max_merge;
+    uint32_t max_delay;
+    char decision[WIRE_TEXT_BYTES]; /* the last one, in one sentence */
+    char registered_at[32];         /* RFC 3339, UTC, the controller's clock */
+    char updated_at[32];
+};
+DEFT_NODISCARD enum deft_status wire_job_encode(const struct wire_job *in, char **out,
+                                                struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_job_decode(const char *text, size_t n_bytes,
+                                                struct wire_job *out, struct deft_error *error);
+struct wire_jobs {
+    uint32_t n_jobs;
+    struct wire_job *jobs;
+    uint64_t total; /* that match the filter, on all pages */
+};
+void wire_jobs_done(struct wire_jobs *jobs);
+DEFT_NODISCARD enum deft_status wire_jobs_encode(const struct wire_jobs *in, char **out,
+                                                 struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_jobs_decode(const char *text, size_t n_bytes,
+                                                 struct wire_jobs *out, struct deft_error *error);
+
+/* --- decisions: GET /incarnations/{id}/decisions ---------------------------------------------- */
+struct wire_decision {
+    char at[32];   /* RFC 3339 */
+    char kind[16]; /* "observed", "push", "commit", "rollback", "keep", "refused", "halt" */
+    uint64_t iteration;
+    uint64_t plan_seq;
+    int64_t exact_step_ns;
+    int64_t before_step_ns;
+    int64_t predicted_step_ns;
+    int64_t measured_step_ns;
+    char reason[WIRE_TEXT_BYTES];
+};
+struct wire_decisions {
+    uint32_t n_decisions;
+    struct wire_decision *decisions; /* oldest first */
+};
+void wire_decisions_done(struct wire_decisions *decisions);
+DEFT_NODISCARD enum deft_status wire_decisions_encode(const struct wire_decisions *in, char **out,
+                                                      struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_decisions_decode(const char *text, size_t n_bytes,
+                                                      struct wire_decisions *out,
+                                                      struct deft_error *error);
+
+/* --- operator: PUT /jobs/{job}/mode, /limits; mode is also an event of the stream --------------
+ */
+struct wire_mode {
+    char mode[16]; /* "off", "observe", "auto" */
+};
+DEFT_NODISCARD enum deft_status wire_mode_encode(const struct wire_mode *in, char **out,
+                                                 struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_mode_decode(const char *text, size_t n_bytes,
+                                                 struct wire_mode *out, struct deft_error *error);
+struct wire_limits {
+    uint32_t max_merge; /* 1..DSCHED_MAX_MERGE */
+    uint32_t max_delay; /* 0..DSCHED_MAX_DELAY */
+};
+DEFT_NODISCARD enum deft_status wire_limits_encode(const struct wire_limits *in, char **out,
+                                                   struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_limits_decode(const char *text, size_t n_bytes,
+                                                   struct wire_limits *out,
+                                                   struct deft_error *error);
 
 /* --- problem: RFC 9457 ------------------------------------------------------------------------ */
 /* {"type":"about:blank","title":..,"status":..,"code":"invalid","detail":..,"field":..} */
