@@ -114,7 +114,7 @@ def problem(path, quote, name, headers):
 def main():
     root = sys.argv[1]
     files = sources.tracked(root)
-    headers = {f for f in files if f.endswith((".h", ".hpp"))}
+    headers = {f for f in files if f.endswith((".h", ".inc", ".hpp"))}
     headers |= {f[:-3] for f in files if f.endswith(".h.in")}
     findings = []
     n_includes = 0

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-C_ENDINGS = (".c", ".h", ".cc", ".hpp")
+C_ENDINGS = (".c", ".h", ".inc", ".cc", ".hpp")
 
 
 def tracked(root):
