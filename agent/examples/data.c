@@ -97,20 +97,30 @@ static enum deft_status idx_count(struct idx_file *file, uint32_t *out, struct d
 /* What follows the header: exactly `n_bytes`, then the end with a good checksum. */
 static enum deft_status idx_body(struct idx_file *file, size_t n_bytes, uint8_t **out,
                                  struct deft_error *error) {
-    enum deft_status status;
-    uint8_t *body = malloc(n_bytes);
-    uint8_t extra;
+    enum deft_status status = DEFT_OK;
+    /* One byte more than is expected: only then zlib has to look at the end. */
+    uint8_t *body = malloc(n_bytes + 1);
+    int code = Z_OK;
+    int n;
 
     if (body == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the %zu bytes of %s", n_bytes,
                          file->path);
     }
-    status = idx_read(file, body, (uint32_t)n_bytes, error);
-    if (status == DEFT_OK) {
-        int n = gzread(file->gz, &extra, 1);
-        if (n < 0 || !gzeof(file->gz)) {
-            status = deft_fail(error, DEFT_INVALID, 0,
-                               "%s is damaged: its end is not where the header says", file->path);
+    n = gzread(file->gz, body, (uint32_t)n_bytes + 1);
+    if (n < 0) {
+        const char *text = gzerror(file->gz, &code);
+        status = deft_fail(error, DEFT_INVALID, code, "%s is damaged: %s", file->path, text);
+    } else if ((size_t)n != n_bytes) {
+        status = deft_fail(error, DEFT_INVALID, 0,
+                           "%s is %s: its header promises %zu bytes of data, %s are there",
+                           file->path, (size_t)n < n_bytes ? "truncated" : "too long", n_bytes,
+                           (size_t)n < n_bytes ? "fewer" : "more");
+    } else {
+        (void)gzerror(file->gz, &code);
+        if (code != Z_OK) {
+            status = deft_fail(error, DEFT_INVALID, code,
+                               "%s is truncated: its checksum is missing", file->path);
         }
     }
     if (status != DEFT_OK) {
@@ -150,6 +160,17 @@ static enum deft_status read_images(const char *dir, const char *name, uint32_t 
     return status;
 }
 
+static enum deft_status check_labels(const struct idx_file *file, const uint8_t *labels,
+                                     uint32_t n_images, struct deft_error *error) {
+    for (uint32_t i = 0; i < n_images; i++) {
+        if (labels[i] >= DATA_N_CLASSES) {
+            return deft_fail(error, DEFT_INVALID, 0, "%s: label %u is %u, but 0..%u is allowed",
+                             file->path, i, labels[i], DATA_N_CLASSES - 1);
+        }
+    }
+    return DEFT_OK;
+}
+
 static enum deft_status read_labels(const char *dir, const char *name, uint32_t n_images,
                                     uint8_t **out_labels, struct deft_error *error) {
     struct idx_file file = {0};
@@ -166,11 +187,8 @@ static enum deft_status read_labels(const char *dir, const char *name, uint32_t 
     if (status == DEFT_OK) {
         status = idx_body(&file, n_images, &labels, error);
     }
-    for (uint32_t i = 0; status == DEFT_OK && i < n_images; i++) {
-        if (labels[i] >= DATA_N_CLASSES) {
-            status = deft_fail(error, DEFT_INVALID, 0, "%s: label %u is %u, but 0..%u is allowed",
-                               file.path, i, labels[i], DATA_N_CLASSES - 1);
-        }
+    if (labels != NULL) {
+        status = check_labels(&file, labels, n_images, error);
     }
     (void)gzclose(file.gz);
     if (status != DEFT_OK) {

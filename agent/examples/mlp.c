@@ -136,10 +136,18 @@ void mlp_done(struct mlp *mlp) {
     }
 }
 
+static struct mlp_tensor *weights_of(const struct mlp *mlp, size_t l) {
+    return &mlp->tensors[2 * l];
+}
+
+static struct mlp_tensor *bias_of(const struct mlp *mlp, size_t l) {
+    return &mlp->tensors[2 * l + 1];
+}
+
 void mlp_randomise(struct mlp *mlp, uint64_t seed) {
     for (uint32_t l = 0; l < mlp->n_layers; l++) {
-        struct mlp_tensor *weights = &mlp->tensors[2 * l];
-        struct mlp_tensor *bias = &mlp->tensors[2 * l + 1];
+        struct mlp_tensor *weights = weights_of(mlp, l);
+        struct mlp_tensor *bias = bias_of(mlp, l);
         uint64_t state = random_seed(~seed, l);
         double deviation = sqrt(2.0 / mlp->layers[l].n_in);
         for (uint64_t i = 0; i < weights->elements; i++) {
@@ -186,8 +194,8 @@ void mlp_forward(struct mlp *mlp, const float *inputs, uint32_t batch) {
     const float *x = inputs;
     for (uint32_t l = 0; l < mlp->n_layers; l++) {
         struct mlp_layer *layer = &mlp->layers[l];
-        const float *weights = mlp->tensors[2 * l].parameters;
-        const float *bias = mlp->tensors[2 * l + 1].parameters;
+        const float *weights = weights_of(mlp, l)->parameters;
+        const float *bias = bias_of(mlp, l)->parameters;
         multiply(mlp, CblasNoTrans, CblasNoTrans, batch, layer->n_out, layer->n_in, x, weights,
                  layer->outputs);
         if (l + 1 < mlp->n_layers) {
@@ -264,8 +272,8 @@ enum deft_status mlp_backward(struct mlp *mlp, const float *inputs, uint32_t bat
     for (uint32_t l = mlp->n_layers; l-- > 0 && status == DEFT_OK;) {
         const struct mlp_layer *layer = &mlp->layers[l];
         const float *x = l > 0 ? mlp->layers[l - 1].outputs : inputs;
-        const struct mlp_tensor *weights = &mlp->tensors[2 * l];
-        const struct mlp_tensor *bias = &mlp->tensors[2 * l + 1];
+        const struct mlp_tensor *weights = weights_of(mlp, l);
+        const struct mlp_tensor *bias = bias_of(mlp, l);
 
         if (l + 1 < mlp->n_layers) {
             mask_sum_columns(error, layer->outputs, batch, layer->n_out, bias->gradients);

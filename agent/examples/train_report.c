@@ -200,7 +200,7 @@ enum deft_status train_report_table(const struct train_report *report,
     (void)printf("\n%-10s %10s %9s %9s %9s %11s\n", "rule", "iterations", "step ms", "p10 ms",
                  "p90 ms", "exposed ms");
     for (uint32_t p = 0; p < report->n_plans; p++) {
-        struct train_times t;
+        struct train_times t = {0};
         enum deft_status status = train_report_times(report, p, &t, error);
         if (status != DEFT_OK) {
             return status;
@@ -243,7 +243,7 @@ static enum deft_status json_plans(const struct train_report *report, FILE *stre
     (void)fputs(",\"plans\":[", stream);
     for (uint32_t p = 0; p < report->n_plans; p++) {
         const struct train_plan *plan = &report->plans[p];
-        struct train_times times;
+        struct train_times times = {0};
         enum deft_status status = train_report_times(report, p, &times, error);
         if (status != DEFT_OK) {
             return status;
@@ -260,8 +260,8 @@ enum deft_status train_report_json(const struct train_report *report,
                                    const struct train_outcome *outcome, FILE *stream,
                                    struct deft_error *error) {
     const struct deft_stats *s = &outcome->stats;
-    struct train_times all;
-    struct train_times last;
+    struct train_times all = {0};
+    struct train_times last = {0};
     uint32_t last_plan =
         report->n_records == 0 ? ALL_PLANS : report->records[report->n_records - 1].plan;
     enum deft_status status = train_report_times(report, ALL_PLANS, &all, error);
