@@ -10,7 +10,8 @@ pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 # Sets HAVE_name from a found flag and the option's wish.
 function(deft_decide name found)
   if(DEFT_WITH_${name} STREQUAL ON AND NOT found)
-    message(FATAL_ERROR "DEFT_WITH_${name}=ON, but its library was not found; scripts/packages lists what to install")
+    message(FATAL_ERROR "DEFT_WITH_${name}=ON, but its library was not found; "
+      "scripts/packages build prints what to install")
   endif()
   if(found AND NOT DEFT_WITH_${name} STREQUAL OFF)
     set(DEFT_HAVE_${name} ON PARENT_SCOPE)

@@ -1,6 +1,7 @@
 # What a build may leave out. AUTO takes a part when what it needs is there.
 set(DEFT_WITH_GLOO AUTO CACHE STRING "Gloo links over TCP: AUTO, ON or OFF")
-set(DEFT_WITH_TRAINER AUTO CACHE STRING "Example trainer (needs OpenBLAS and zlib): AUTO, ON or OFF")
+set(DEFT_WITH_TRAINER AUTO CACHE STRING
+  "Example trainer (needs OpenBLAS and zlib): AUTO, ON or OFF")
 foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER)
   set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
   if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")

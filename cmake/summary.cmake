@@ -1,4 +1,6 @@
-message(STATUS "deft ${PROJECT_VERSION}: build type ${CMAKE_BUILD_TYPE}, sanitizers '${DEFT_SANITIZE}'")
+message(STATUS "deft ${PROJECT_VERSION}")
+message(STATUS "  build type        ${CMAKE_BUILD_TYPE}")
+message(STATUS "  sanitizers        ${DEFT_SANITIZE}")
 message(STATUS "  Gloo links        ${DEFT_HAVE_GLOO}")
 message(STATUS "  example trainer   ${DEFT_HAVE_TRAINER}")
 message(STATUS "  tests             ${DEFT_TESTS}")

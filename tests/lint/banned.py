@@ -12,7 +12,6 @@ import sources
 # Anywhere, tests included: what to do instead.
 EVERYWHERE = {
     "strcpy|strcat|stpcpy|strncat": "snprintf with the size of the buffer",
-    "strncpy": "snprintf or memcpy: it may leave the terminating zero out",
     "sprintf|vsprintf": "snprintf or vsnprintf",
     "gets|sscanf|scanf|fscanf|vsscanf": "a parser that reports what it refused",
     "atoi|atol|atoll|atof": "strtol and its kin with the end checked",

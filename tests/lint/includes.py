@@ -31,7 +31,7 @@ ROOMS = {
     "agent/link": BASE + PUBLIC,
     "agent/runtime": BASE + PUBLIC + ["agent/ipc", "agent/link", "scheduler_core/include"],
     "agent/daemon": API + PUBLIC + ["agent/ipc", "scheduler_core/include"],
-    "agent/examples": PUBLIC,
+    "agent/examples": BASE + PUBLIC,
     "controller": API + ["scheduler_core/include"],
     "slurm": [],
     "tests": None,  # everything
@@ -57,7 +57,7 @@ LIBRARIES = {
 PURE = """assert ctype errno float inttypes limits math stdalign stdarg stdbool stddef stdint stdio
     stdlib string""".split()
 # The operating system and libc, for the other rooms.
-SYSTEM = PURE + """alloca complex dirent dlfcn endian err execinfo fcntl fenv fnmatch getopt glob
+SYSTEM = PURE + """argp complex dirent dlfcn endian err execinfo fcntl fenv fnmatch getopt glob
     grp ifaddrs langinfo libgen limits locale malloc netdb poll pthread pwd sched semaphore setjmp
     signal spawn stdatomic stdnoreturn strings syslog termios threads time unistd wchar""".split()
 SYSTEM_FOLDERS = ("sys/", "net/", "netinet/", "arpa/", "linux/", "asm/")
@@ -70,8 +70,10 @@ def room_of(path):
     return max(rooms, key=len, default=None)
 
 
-def resolve(including, name, headers):
+def resolve(including, quote, name, headers):
     """The tracked header that `name` means inside `including`, or None."""
+    if quote == "<" and not name.startswith(("deft/", "dsched/")):
+        return None
     beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
     if beside in headers:
         return beside
@@ -100,7 +102,7 @@ def problem(path, quote, name, headers):
     room = room_of(path)
     if room is None:
         return "this folder has no row in the table of rooms"
-    target = resolve(path, name, headers)
+    target = resolve(path, quote, name, headers)
     if target is None:
         if quote == '"':
             return f'"{name}" is no header of this repository'

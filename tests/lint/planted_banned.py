@@ -16,7 +16,7 @@ VIOLATIONS = {
     "hidden state": {"controller/d.h": "static char *f(void) { return strtok(a, b); }\n"},
     "a shell": {"agent/daemon/e.c": "int f(void) { return system(a); }\n"},
     "unbounded stack": {"scheduler_core/f.c": "void *f(void) { return alloca(n); }\n"},
-    "sscanf behind a literal": {"api/cli/g.c": "int f(void) { g(\"\\\"\", '\"'); sscanf(a, b); }\n"},
+    "a call behind literals": {"api/cli/g.c": "int f(void) { g(\"\\\"\", '\"'); sscanf(a, b); }\n"},
     "a library prints": {"api/http/h.c": "void f(void) { printf(\"x\"); }\n"},
     "a library prints errors": {"agent/ipc/i.c": "void f(void) { fprintf(stderr, \"x\"); }\n"},
     "a library exits": {"agent/runtime/j.c": "void f(void) { exit(1); }\n"},
