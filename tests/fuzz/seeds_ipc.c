@@ -120,7 +120,8 @@ static void seeds_ipc_answers(const char *folder, struct seeds_ipc_stream *all) 
         struct ipc_plan head;
         uint8_t plan[40]; /* what is inside is fuzz_plan_decode's business */
     } plan = {.head = {.seq = 3, .hash = 77}, .plan = {1}};
-    seeds_ipc_one(folder, "plan", all, IPC_PLAN, &plan, sizeof plan);
+    /* An odd size: the reader must align the frame that follows. */
+    seeds_ipc_one(folder, "plan", all, IPC_PLAN, &plan, sizeof plan - 3);
     struct ipc_command command = {.kind = IPC_COMMAND_DRAIN};
     seeds_ipc_one(folder, "command", all, IPC_COMMAND, &command, sizeof command);
 }
