@@ -22,7 +22,7 @@ ROOMS = {
     "api/base": BASE,
     "api/base/include": [],
     "api/wire": BASE + ["scheduler_core/include"],
-    "api/http": BASE,
+    "api/http": BASE + ["api/wire", "scheduler_core/include"],
     "api/client": BASE,
     "api/web": BASE,
     "api/cli": API + ["scheduler_core/include"],
@@ -48,7 +48,7 @@ LIBRARIES = {
     "gloo/*": ["agent/link/*.cc"],
     "slurm/*": ["slurm/*"],
     "cblas.h": ["agent/examples/*"],
-    "zlib.h": ["agent/examples/*", "agent/daemon/*", "api/base/*", "api/http/*", "api/client/*",
+    "zlib.h": ["agent/examples/*", "agent/daemon/*", "api/http/*", "api/client/*",
                "api/cli/*"],
     "cmocka.h": [],
 }
