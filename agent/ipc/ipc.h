@@ -25,6 +25,9 @@
 #define IPC_MAX_LINKS    8u
 /* 10^15 ns is 11.6 days: longer durations are nonsense and sums must not overflow. */
 #define IPC_MAX_TIME_NS INT64_C(1000000000000000)
+/* Iterations, plan numbers, byte counts: they end up in JSON, where 2^53 - 1 is the last integer
+ * that every reader keeps exactly. */
+#define IPC_MAX_COUNT UINT64_C(9007199254740991)
 
 struct ipc_header {
     uint32_t magic;

@@ -87,6 +87,9 @@ static const char *ipc_check_hello(const void *record) {
     if (hello->n_links > IPC_MAX_LINKS) {
         return "the number of links is out of range";
     }
+    if (hello->batch_per_rank > IPC_MAX_COUNT || hello->max_pending_bytes > IPC_MAX_COUNT) {
+        return "the batch or the memory bound is out of range";
+    }
     if (hello->optimizer > 3u || !isfinite(hello->momentum) || !isfinite(hello->learning_rate)) {
         return "the optimizer's description is out of range";
     }
@@ -114,7 +117,8 @@ static const char *ipc_check_link(const void *record) {
         return "the link's index or number of probes is out of range";
     }
     for (uint32_t i = 0; i < link->n_probes; i++) {
-        if (link->probes[i].bytes <= previous_bytes || !ipc_check_time(link->probes[i].ns)) {
+        if (link->probes[i].bytes <= previous_bytes || link->probes[i].bytes > IPC_MAX_COUNT ||
+            !ipc_check_time(link->probes[i].ns)) {
             return "the link's probes are not sorted by size or out of range";
         }
         previous_bytes = link->probes[i].bytes;
@@ -129,12 +133,16 @@ static const char *ipc_check_iteration(const void *record) {
         !ipc_check_time(iteration->runtime_ns) || !ipc_check_time(iteration->step_ns)) {
         return "a duration of an iteration is out of range";
     }
+    if (iteration->iteration > IPC_MAX_COUNT || iteration->plan_seq > IPC_MAX_COUNT ||
+        iteration->bytes > IPC_MAX_COUNT) {
+        return "a number of an iteration is out of range";
+    }
     return NULL;
 }
 
 static const char *ipc_check_op(const void *record) {
     const struct ipc_op *op = record;
-    if (op->link >= IPC_MAX_LINKS || op->bytes == 0) {
+    if (op->link >= IPC_MAX_LINKS || op->bytes == 0 || op->bytes > IPC_MAX_COUNT) {
         return "an op's link or size is out of range";
     }
     if (!ipc_check_time(op->posted_ns) || !ipc_check_time(op->start_ns) ||
@@ -146,7 +154,7 @@ static const char *ipc_check_op(const void *record) {
 
 static const char *ipc_check_readiness(const void *payload, size_t n_bytes) {
     const struct ipc_readiness *readiness = payload;
-    if (readiness->n_tensors > IPC_MAX_TENSORS ||
+    if (readiness->n_tensors > IPC_MAX_TENSORS || readiness->iteration > IPC_MAX_COUNT ||
         n_bytes != sizeof(*readiness) + readiness->n_tensors * sizeof(int64_t)) {
         return "the size does not suit the number of tensors";
     }
@@ -165,6 +173,10 @@ static const char *ipc_check_event(const void *record) {
     const struct ipc_event *event = record;
     if (event->kind < IPC_EVENT_SWITCHED || event->kind > IPC_EVENT_DROPPED) {
         return "the kind of the event is unknown";
+    }
+    if (event->plan_seq > IPC_MAX_COUNT || event->iteration > IPC_MAX_COUNT ||
+        event->count > IPC_MAX_COUNT) {
+        return "a number of the event is out of range";
     }
     return ipc_check_terminated(event->text, sizeof(event->text)) ? NULL
                                                                   : "the text is not terminated";

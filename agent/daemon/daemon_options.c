@@ -1,0 +1,128 @@
+#include "daemon_options.h"
+
+#include <argp.h>
+#include <limits.h>
+#include <string.h>
+
+#include <dsched/limits.h>
+
+#include "base/parse.h"
+
+enum {
+    DAEMON_OPTION_SOCKET = 256,
+    DAEMON_OPTION_CONTROLLER,
+    DAEMON_OPTION_JOB,
+    DAEMON_OPTION_MODE,
+    DAEMON_OPTION_MAX_MERGE,
+    DAEMON_OPTION_MAX_DELAY,
+    DAEMON_OPTION_READY_FD,
+    DAEMON_OPTION_OWNER_FD,
+    DAEMON_OPTION_WHEN_DONE,
+    DAEMON_OPTION_LOG,
+};
+
+static const struct argp_option daemon_options_table[] = {
+    {"socket", DAEMON_OPTION_SOCKET, "PATH", 0,
+     "Listen for ranks here; '@NAME' is an abstract socket", 0},
+    {"controller", DAEMON_OPTION_CONTROLLER, "URL", 0, "Where deft-controller listens", 0},
+    {"job", DAEMON_OPTION_JOB, "ID", 0, "Register as this job, whatever the ranks call it", 0},
+    {"mode", DAEMON_OPTION_MODE, "MODE", 0,
+     "Wish for the job's mode: off, observe or auto; without it the job keeps its own", 0},
+    {"max-merge", DAEMON_OPTION_MAX_MERGE, "K", 0, "Iterations that may share an all-reduce", 0},
+    {"max-delay", DAEMON_OPTION_MAX_DELAY, "D", 0, "Boundaries an update may be late", 0},
+    {"ready-fd", DAEMON_OPTION_READY_FD, "N", 0, "Write one byte there once ranks can connect", 0},
+    {"exit-with-fd", DAEMON_OPTION_OWNER_FD, "N", 0, "Flush and end when this descriptor ends", 0},
+    {"exit-when-done", DAEMON_OPTION_WHEN_DONE, NULL, 0, "End once all ranks have gone", 0},
+    {"log", DAEMON_OPTION_LOG, "FILE", 0, "Append log lines to FILE", 0},
+    {"verbose", 'v', NULL, 0, "Log more", 0},
+    {0},
+};
+
+static uint64_t daemon_options_number(struct argp_state *state, const char *name, const char *text,
+                                      uint64_t least, uint64_t most) {
+    struct deft_error error;
+    uint64_t value = 0;
+    if (parse_u64(name, text, least, most, &value, &error) != DEFT_OK) {
+        argp_error(state, "%s", error.text);
+    }
+    return value;
+}
+
+static const char *daemon_options_mode(struct argp_state *state, const char *text) {
+    static const char *const modes[] = {"off", "observe", "auto", NULL};
+    struct deft_error error;
+    size_t i = 0;
+    if (parse_word("--mode", text, modes, &i, &error) != DEFT_OK) {
+        argp_error(state, "%s", error.text);
+    }
+    return modes[i];
+}
+
+static error_t daemon_options_parse(int key, char *argument, struct argp_state *state) {
+    struct daemon_options *options = state->input;
+    switch (key) {
+    case DAEMON_OPTION_SOCKET:
+        options->socket = argument;
+        break;
+    case DAEMON_OPTION_CONTROLLER:
+        options->controller = argument;
+        break;
+    case DAEMON_OPTION_JOB:
+        options->job = argument;
+        break;
+    case DAEMON_OPTION_MODE:
+        options->mode = daemon_options_mode(state, argument);
+        break;
+    case DAEMON_OPTION_MAX_MERGE:
+        options->max_merge =
+            (uint32_t)daemon_options_number(state, "--max-merge", argument, 1, DSCHED_MAX_MERGE);
+        break;
+    case DAEMON_OPTION_MAX_DELAY:
+        options->max_delay =
+            (uint32_t)daemon_options_number(state, "--max-delay", argument, 1, DSCHED_MAX_DELAY);
+        break;
+    case DAEMON_OPTION_READY_FD:
+        options->ready_fd = (int)daemon_options_number(state, "--ready-fd", argument, 0, INT_MAX);
+        break;
+    case DAEMON_OPTION_OWNER_FD:
+        options->owner_fd =
+            (int)daemon_options_number(state, "--exit-with-fd", argument, 0, INT_MAX);
+        break;
+    case DAEMON_OPTION_WHEN_DONE:
+        options->exit_when_done = 1;
+        break;
+    case DAEMON_OPTION_LOG:
+        options->log_path = argument;
+        break;
+    case 'v':
+        options->verbose = 1;
+        break;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not expected", argument);
+        break;
+    case ARGP_KEY_END:
+        if (options->socket == NULL || options->controller == NULL) {
+            argp_error(state, "--socket and --controller are needed");
+        }
+        if (options->job != NULL && options->job[0] == '\0') {
+            argp_error(state, "--job must not be empty");
+        }
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+void daemon_options_read(int argc, char **argv, struct daemon_options *out) {
+    static const struct argp parser = {
+        .options = daemon_options_table,
+        .parser = daemon_options_parse,
+        .doc = "Carries what the ranks of one job on this host measure to deft-controller, and "
+               "plans back.\vThe ranks never wait for the agent, and the agent never ends a job.",
+    };
+    struct daemon_options options = {.mode = "", .ready_fd = -1, .owner_fd = -1};
+    argp_err_exit_status = 2;
+    (void)argp_parse(&parser, argc, argv, 0, NULL, &options);
+    *out = options;
+}
