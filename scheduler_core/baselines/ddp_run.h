@@ -1,0 +1,12 @@
+/* DDP's buckets on link 0, with or without overlap: what serial and wfbp have in common. */
+#ifndef DDP_RUN_H
+#define DDP_RUN_H
+
+#include "../program.h"
+
+DSCHED_NODISCARD enum dsched_status ddp_run(const struct dsched_profile *profile,
+                                            enum program_ready ready, dsched_span_fn on_span,
+                                            void *context, struct dsched_report *out,
+                                            enum dsched_rule *out_rule, struct dsched_error *error);
+
+#endif

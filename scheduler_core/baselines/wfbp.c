@@ -1,0 +1,15 @@
+#include "ddp_run.h"
+#include "policies.h"
+
+static enum dsched_status wfbp_simulate(const struct dsched_profile *profile,
+                                        dsched_span_fn on_span, void *context,
+                                        struct dsched_report *out, enum dsched_rule *out_rule,
+                                        struct dsched_error *error) {
+    return ddp_run(profile, PROGRAM_READY_DURING_BACKWARD, on_span, context, out, out_rule, error);
+}
+
+const struct dsched_policy policy_wfbp = {
+    .name = "wfbp",
+    .summary = "wait-free backward propagation, as PyTorch DDP does it (1 MiB, then 25 MiB)",
+    .simulate = wfbp_simulate,
+};

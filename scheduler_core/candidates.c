@@ -1,0 +1,116 @@
+#include "candidates.h"
+
+#include "delays.h"
+#include "muldiv.h"
+#include "refuse.h"
+#include "simulation.h"
+
+#include <string.h>
+
+void candidates_done(struct candidates *candidates) {
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        dsched_plan_done(&candidates->plans[i]);
+    }
+    candidates->n = 0;
+}
+
+int64_t candidates_work_ns(const struct candidates *candidates, const struct layout *layout) {
+    return muldiv_stretch(layout->work_ns, candidates->options->jitter_ppm);
+}
+
+static enum dsched_status make_plan(enum dsched_rule rule, const struct layout *layout,
+                                    struct candidates_cycle cycle, struct dsched_plan *out,
+                                    struct dsched_error *error) {
+    struct dsched_plan plan = {0};
+    enum dsched_status status = dsched_plan_init(&plan, layout->n_buckets, cycle.n_generations);
+    if (status != DSCHED_OK) {
+        return refuse(error, status, "a plan of %u buckets and %u generations could not be made",
+                      layout->n_buckets, cycle.n_generations);
+    }
+    plan.rule = rule;
+    plan.n_links = layout->n_links;
+    memcpy(plan.buckets, layout->buckets, layout->n_buckets * sizeof(*plan.buckets));
+    for (uint32_t g = 0; g < cycle.n_generations; g++) {
+        uint32_t begin = g * cycle.n_iterations / cycle.n_generations;
+        uint32_t end = (g + 1) * cycle.n_iterations / cycle.n_generations;
+        plan.merge[g] = (uint16_t)(end - begin);
+        for (uint32_t b = 0; b < layout->n_buckets; b++) {
+            plan.ops[(size_t)g * layout->n_buckets + b].link = layout->links[b];
+        }
+    }
+    *out = plan;
+    return DSCHED_OK;
+}
+
+static uint32_t max_merge_of(const struct dsched_plan *plan) {
+    uint32_t merge = 0;
+    for (uint32_t g = 0; g < plan->n_generations; g++) {
+        merge = plan->merge[g] > merge ? plan->merge[g] : merge;
+    }
+    return merge;
+}
+
+/* A cycle is sustainable when its links, slowed by the jitter margin, have time to spare: a queue
+ * that is served no faster than it fills only grows. */
+static int is_sustainable(const struct candidates *candidates, const struct layout *layout,
+                          struct candidates_cycle cycle) {
+    muldiv_wide work =
+        (muldiv_wide)(uint64_t)candidates_work_ns(candidates, layout) * cycle.n_generations;
+    return work <= (muldiv_wide)(uint64_t)candidates->compute_ns * cycle.n_iterations;
+}
+
+static enum dsched_status set_delays(const struct candidates *candidates,
+                                     const struct layout *layout, struct candidates_cycle cycle,
+                                     struct dsched_plan *plan, struct dsched_error *error) {
+    uint32_t max_delay = candidates->options->max_delay;
+    struct simulation simulation = {.profile = candidates->profile,
+                                    .space = candidates->space,
+                                    .plan = plan,
+                                    .ready = program_ready_of(plan->rule),
+                                    .jitter_ppm = candidates->options->jitter_ppm};
+    if (plan->rule == DSCHED_EXACT) {
+        return DSCHED_OK;
+    }
+    if (plan->rule == DSCHED_LOOKAHEAD && max_delay > 1) {
+        max_delay = 1;
+    }
+    if (!is_sustainable(candidates, layout, cycle)) {
+        /* One generation in flight behind the one that accumulates keeps every link busy. */
+        uint32_t delay = max_merge_of(plan);
+        delays_fill(plan, delay < max_delay ? delay : max_delay);
+        return DSCHED_OK;
+    }
+    return delays_find(&simulation, plan, max_delay, error);
+}
+
+enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rule rule,
+                                  const struct layout *layout, struct candidates_cycle cycle,
+                                  struct dsched_error *error) {
+    struct dsched_plan plan = {0};
+    struct dsched_candidate item = {.rule = rule};
+    struct simulation simulation = {.profile = candidates->profile,
+                                    .space = candidates->space,
+                                    .plan = &plan,
+                                    .ready = program_ready_of(rule)};
+    uint64_t most_bytes = candidates->options->max_pending_bytes;
+    enum dsched_status status;
+    if (candidates->n == DSCHED_MAX_CANDIDATES) {
+        return DSCHED_OK;
+    }
+    status = make_plan(rule, layout, cycle, &plan, error);
+    if (status == DSCHED_OK) {
+        status = set_delays(candidates, layout, cycle, &plan, error);
+    }
+    if (status == DSCHED_OK) {
+        status = simulation_run(&simulation, NULL, NULL, &item.report, error);
+    }
+    if (status != DSCHED_OK) {
+        dsched_plan_done(&plan);
+        return status;
+    }
+    item.max_merge = max_merge_of(&plan);
+    item.feasible = most_bytes == 0 || item.report.pending_bytes <= most_bytes;
+    candidates->items[candidates->n] = item;
+    candidates->plans[candidates->n++] = plan;
+    return DSCHED_OK;
+}

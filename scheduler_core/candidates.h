@@ -1,0 +1,34 @@
+/* Candidate plans: made from a layout, a rule and a cycle of merges; simulated; kept. */
+#ifndef CANDIDATES_H
+#define CANDIDATES_H
+
+#include "layout.h"
+
+#include <dsched/planner.h>
+
+struct candidates {
+    const struct dsched_profile *profile;
+    const struct dsched_planner_options *options;
+    const struct space *space;
+    int64_t compute_ns; /* T */
+    uint32_t n;
+    struct dsched_candidate items[DSCHED_MAX_CANDIDATES];
+    struct dsched_plan plans[DSCHED_MAX_CANDIDATES];
+};
+
+/* `n_iterations` spread over `n_generations` as evenly as whole numbers allow. */
+struct candidates_cycle {
+    uint32_t n_generations;
+    uint32_t n_iterations;
+};
+
+/* Work of the busiest link per generation, with the jitter margin. */
+int64_t candidates_work_ns(const struct candidates *candidates, const struct layout *layout);
+
+/* Makes and simulates one plan. Nothing is added when there are DSCHED_MAX_CANDIDATES already. */
+DSCHED_NODISCARD enum dsched_status
+candidates_add(struct candidates *candidates, enum dsched_rule rule, const struct layout *layout,
+               struct candidates_cycle cycle, struct dsched_error *error);
+void candidates_done(struct candidates *candidates);
+
+#endif

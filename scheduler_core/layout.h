@@ -1,0 +1,32 @@
+/* A layout: how the gradient space is cut into buckets and which link each bucket uses. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include "space.h"
+
+/* The planner does not look at layouts of more buckets: on any link that is worth using, the
+ * latency of that many messages outweighs what a finer grain hides. */
+#define LAYOUT_MAX_BUCKETS 512u
+
+struct layout {
+    uint32_t n_buckets;
+    uint32_t n_links; /* 1 + the largest link in use */
+    struct dsched_bucket *buckets;
+    uint8_t *links;    /* [n_buckets] */
+    int64_t work_ns;   /* per generation, of the link that works longest */
+    int64_t finish_ns; /* from the begin of backward until all has landed, links idle at first */
+};
+
+/* Zeroed buckets, all on link 0. */
+DSCHED_NODISCARD enum dsched_status layout_init(struct layout *layout, uint32_t n_buckets,
+                                                struct dsched_error *error);
+void layout_done(struct layout *layout);
+DSCHED_NODISCARD enum dsched_status layout_copy(const struct layout *layout, struct layout *out,
+                                                struct dsched_error *error);
+/* Fills n_links, work_ns and finish_ns from buckets and links. */
+DSCHED_NODISCARD enum dsched_status layout_measure(struct layout *layout,
+                                                   const struct dsched_profile *profile,
+                                                   const struct space *space,
+                                                   struct dsched_error *error);
+
+#endif

@@ -1,0 +1,364 @@
+#include "candidates.h"
+#include "layouts.h"
+#include "muldiv.h"
+#include "refuse.h"
+#include "split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Layouts whose estimate is this close to the best count as equal, so that the choice among them
+ * may go by delay and ops. */
+#define CLOSE_PPM 5000u
+/* Layouts simulated per class, and integer merges shown for comparison. */
+#define MAX_TRIED  4u
+#define MAX_MERGES 8u
+/* Averaged and delayed gain nothing from a finer grain than this: it only costs latency. */
+#define FINE_BUCKETS 64u
+/* Fractional cycles: ops in one cycle, which bounds plans and the time to simulate them. */
+#define MAX_CYCLE_OPS 8192u
+
+void dsched_planner_defaults(struct dsched_planner_options *options) {
+    *options = (struct dsched_planner_options){
+        .rules = DSCHED_RULE_BIT(DSCHED_EXACT) | DSCHED_RULE_BIT(DSCHED_LOOKAHEAD) |
+                 DSCHED_RULE_BIT(DSCHED_AVERAGED),
+        .max_merge = 8,
+        .max_delay = 8,
+        .max_pending_bytes = 0,
+        .jitter_ppm = 50000,
+        .tolerance_ppm = 10000,
+    };
+}
+
+void dsched_solution_done(struct dsched_solution *solution) {
+    if (solution != NULL) {
+        dsched_plan_done(&solution->plan);
+        memset(solution, 0, sizeof(*solution));
+    }
+}
+
+static enum dsched_status check_options(const struct dsched_planner_options *options,
+                                        struct dsched_error *error) {
+    if (options->max_merge == 0 || options->max_merge > DSCHED_MAX_MERGE ||
+        options->max_delay > DSCHED_MAX_DELAY) {
+        return refuse(error, DSCHED_INVALID,
+                      "max_merge %u and max_delay %u were given, but 1..%u and 0..%u are allowed",
+                      options->max_merge, options->max_delay, DSCHED_MAX_MERGE, DSCHED_MAX_DELAY);
+    }
+    if (options->jitter_ppm > MULDIV_PPM || options->tolerance_ppm > MULDIV_PPM) {
+        return refuse(error, DSCHED_INVALID,
+                      "jitter_ppm %u and tolerance_ppm %u were given, but 0..1000000 is allowed",
+                      options->jitter_ppm, options->tolerance_ppm);
+    }
+    if (options->rules >= DSCHED_RULE_BIT(DSCHED_N_RULES)) {
+        return refuse(error, DSCHED_INVALID, "the set of rules is %#x, but only bits 0..%u exist",
+                      options->rules, DSCHED_N_RULES - 1);
+    }
+    return DSCHED_OK;
+}
+
+/* --- which layouts a class looks at ----------------------------------------------------------- */
+
+struct pick {
+    uint32_t n;
+    const struct layout *layouts[MAX_TRIED];
+};
+
+/* What a class expects of a layout; less is better. */
+typedef int64_t (*estimate_fn)(const struct candidates *candidates, const struct layout *layout);
+
+static int64_t estimate_exact(const struct candidates *candidates, const struct layout *layout) {
+    (void)candidates;
+    return layout->finish_ns;
+}
+
+static int64_t estimate_delayed(const struct candidates *candidates, const struct layout *layout) {
+    int64_t work_ns = candidates_work_ns(candidates, layout);
+    return work_ns > candidates->compute_ns ? work_ns : candidates->compute_ns;
+}
+
+static int64_t estimate_work(const struct candidates *candidates, const struct layout *layout) {
+    return candidates_work_ns(candidates, layout);
+}
+
+/* Of the layouts within CLOSE_PPM of the best estimate, some from the coarsest to the finest. */
+static void pick_layouts(const struct candidates *candidates, const struct layouts *layouts,
+                         estimate_fn estimate, uint32_t max_buckets, struct pick *out) {
+    const struct layout *close[LAYOUTS_MAX];
+    int64_t best = INT64_MAX;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < layouts->n; i++) {
+        int64_t value = estimate(candidates, &layouts->items[i]);
+        if (layouts->items[i].n_buckets <= max_buckets && value < best) {
+            best = value;
+        }
+    }
+    for (uint32_t i = 0; i < layouts->n; i++) {
+        const struct layout *layout = &layouts->items[i];
+        uint32_t at = n;
+        if (layout->n_buckets > max_buckets ||
+            estimate(candidates, layout) > muldiv_stretch(best, CLOSE_PPM)) {
+            continue;
+        }
+        for (; at > 0 && close[at - 1]->n_buckets > layout->n_buckets; at--) {
+            close[at] = close[at - 1];
+        }
+        close[at] = layout;
+        n++;
+    }
+    out->n = n < MAX_TRIED ? n : MAX_TRIED;
+    for (uint32_t i = 0; i < out->n; i++) {
+        out->layouts[i] = close[out->n == 1 ? 0 : i * (n - 1) / (out->n - 1)];
+    }
+}
+
+static uint32_t grain_limit(const struct layouts *layouts) {
+    for (uint32_t i = 0; i < layouts->n; i++) {
+        if (layouts->items[i].n_buckets <= FINE_BUCKETS) {
+            return FINE_BUCKETS;
+        }
+    }
+    return DSCHED_MAX_BUCKETS;
+}
+
+/* --- classes ---------------------------------------------------------------------------------- */
+
+static const struct candidates_cycle every_iteration = {.n_generations = 1, .n_iterations = 1};
+
+static enum dsched_status add_exact(struct candidates *candidates, const struct layouts *layouts,
+                                    struct dsched_error *error) {
+    struct pick pick;
+    enum dsched_status status = DSCHED_OK;
+    pick_layouts(candidates, layouts, estimate_exact, DSCHED_MAX_BUCKETS, &pick);
+    for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
+        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], every_iteration, error);
+    }
+    /* What the job does without us is always in the comparison, and never beats the choice. */
+    if (status == DSCHED_OK && layouts->has_ddp) {
+        status =
+            candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], every_iteration, error);
+    }
+    return status;
+}
+
+static enum dsched_status add_lookahead(struct candidates *candidates,
+                                        const struct layouts *layouts, struct dsched_error *error) {
+    struct pick pick;
+    enum dsched_status status = DSCHED_OK;
+    pick_layouts(candidates, layouts, estimate_delayed, DSCHED_MAX_BUCKETS, &pick);
+    for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
+        status =
+            candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], every_iteration, error);
+    }
+    return status;
+}
+
+/* The cycle with the most updates per iteration that `layout` can sustain: the smallest ratio
+ * iterations / generations of at least work / T. Among ratios within CLOSE_PPM the one with the
+ * shortest cycle. Returns 0 when even max_merge is too small. */
+static int best_cycle(const struct candidates *candidates, const struct layout *layout,
+                      struct candidates_cycle *out) {
+    uint64_t work_ns = (uint64_t)candidates_work_ns(candidates, layout);
+    uint64_t compute_ns = (uint64_t)candidates->compute_ns;
+    uint32_t max_generations = MAX_CYCLE_OPS / layout->n_buckets;
+    struct candidates_cycle best = {0};
+    max_generations = max_generations > DSCHED_MAX_GENERATIONS ? DSCHED_MAX_GENERATIONS
+                      : max_generations == 0                   ? 1
+                                                               : max_generations;
+    for (uint32_t n = 1; n <= max_generations; n++) {
+        uint64_t iterations = muldiv_up(n, work_ns, compute_ns, UINT32_MAX);
+        iterations = iterations < n ? n : iterations;
+        if (iterations > (uint64_t)n * candidates->options->max_merge) {
+            continue;
+        }
+        if (best.n_generations == 0 || iterations * best.n_generations * (MULDIV_PPM + CLOSE_PPM) <
+                                           (uint64_t)best.n_iterations * n * MULDIV_PPM) {
+            best =
+                (struct candidates_cycle){.n_generations = n, .n_iterations = (uint32_t)iterations};
+        }
+    }
+    *out = best;
+    return best.n_generations > 0;
+}
+
+static enum dsched_status add_merged(struct candidates *candidates, const struct layouts *layouts,
+                                     enum dsched_rule rule, struct dsched_error *error) {
+    struct pick pick;
+    struct candidates_cycle cycle;
+    enum dsched_status status = DSCHED_OK;
+    uint32_t max_merge = candidates->options->max_merge;
+    uint32_t n_merges = max_merge < MAX_MERGES ? max_merge : MAX_MERGES;
+    pick_layouts(candidates, layouts, estimate_work, grain_limit(layouts), &pick);
+    for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
+        if (!best_cycle(candidates, pick.layouts[i], &cycle)) {
+            cycle = (struct candidates_cycle){.n_generations = 1, .n_iterations = max_merge};
+        }
+        status = candidates_add(candidates, rule, pick.layouts[i], cycle, error);
+    }
+    for (uint32_t k = 1; status == DSCHED_OK && k <= n_merges; k++) {
+        cycle = (struct candidates_cycle){.n_generations = 1, .n_iterations = k};
+        status = candidates_add(candidates, rule, pick.layouts[pick.n - 1], cycle, error);
+    }
+    return status;
+}
+
+/* --- the choice ------------------------------------------------------------------------------- */
+
+/* Keeps of the marked candidates those whose figure is at most the least of them, plus slack. */
+typedef int64_t (*figure_fn)(const struct dsched_report *report);
+
+static int64_t figure_step(const struct dsched_report *report) {
+    return report->step_ns;
+}
+static int64_t figure_updates(const struct dsched_report *report) {
+    return -(int64_t)report->updates_per_step_ppm;
+}
+static int64_t figure_delay(const struct dsched_report *report) {
+    return report->mean_delay_milli;
+}
+static int64_t figure_ops(const struct dsched_report *report) {
+    return report->ops_per_step_milli;
+}
+
+static void keep_least(const struct candidates *candidates, uint8_t *marked, figure_fn figure,
+                       uint32_t slack_ppm) {
+    int64_t best = INT64_MAX;
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        int64_t value = figure(&candidates->items[i].report);
+        best = marked[i] && value < best ? value : best;
+    }
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        int64_t value = figure(&candidates->items[i].report);
+        int64_t slack =
+            (best < 0 ? -best : best) / (int64_t)MULDIV_PPM * slack_ppm +
+            (best < 0 ? -best : best) % (int64_t)MULDIV_PPM * slack_ppm / (int64_t)MULDIV_PPM;
+        marked[i] = marked[i] && value <= best + slack;
+    }
+}
+
+/* From harmless to costly (design, convergence.md). */
+static const enum dsched_rule by_cost[] = {DSCHED_EXACT, DSCHED_LOOKAHEAD, DSCHED_AVERAGED,
+                                           DSCHED_DELAYED};
+
+static enum dsched_status choose(const struct candidates *candidates, uint32_t *out,
+                                 struct dsched_error *error) {
+    uint8_t close[DSCHED_MAX_CANDIDATES];
+    uint8_t marked[DSCHED_MAX_CANDIDATES];
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        close[i] = candidates->items[i].feasible != 0;
+    }
+    keep_least(candidates, close, figure_step, candidates->options->tolerance_ppm);
+    for (size_t r = 0; r < sizeof(by_cost) / sizeof(by_cost[0]); r++) {
+        for (uint32_t i = 0; i < candidates->n; i++) {
+            marked[i] = close[i] && candidates->items[i].rule == by_cost[r];
+        }
+        if (by_cost[r] == DSCHED_EXACT) {
+            keep_least(candidates, marked, figure_step, 0);
+        }
+        keep_least(candidates, marked, figure_updates, CLOSE_PPM);
+        keep_least(candidates, marked, figure_delay, 10 * CLOSE_PPM);
+        keep_least(candidates, marked, figure_ops, 0);
+        keep_least(candidates, marked, figure_step, 0);
+        for (uint32_t i = 0; i < candidates->n; i++) {
+            if (marked[i]) {
+                *out = i;
+                return DSCHED_OK;
+            }
+        }
+    }
+    return refuse(error, DSCHED_INFEASIBLE,
+                  "no plan stays within max_pending_bytes %llu; exact needs one copy of all "
+                  "gradients",
+                  (unsigned long long)candidates->options->max_pending_bytes);
+}
+
+static enum dsched_status search(struct candidates *candidates, struct dsched_error *error) {
+    uint32_t rules = candidates->options->rules;
+    struct layouts layouts;
+    enum dsched_status status =
+        layouts_init(&layouts, candidates->profile, candidates->space, error);
+    if (status != DSCHED_OK) {
+        return status;
+    }
+    status = add_exact(candidates, &layouts, error);
+    if (status == DSCHED_OK && (rules & DSCHED_RULE_BIT(DSCHED_LOOKAHEAD)) != 0 &&
+        candidates->options->max_delay > 0) {
+        status = add_lookahead(candidates, &layouts, error);
+    }
+    if (status == DSCHED_OK && (rules & DSCHED_RULE_BIT(DSCHED_AVERAGED)) != 0) {
+        status = add_merged(candidates, &layouts, DSCHED_AVERAGED, error);
+    }
+    if (status == DSCHED_OK && (rules & DSCHED_RULE_BIT(DSCHED_DELAYED)) != 0) {
+        status = add_merged(candidates, &layouts, DSCHED_DELAYED, error);
+    }
+    layouts_done(&layouts);
+    return status;
+}
+
+static void fill_solution(struct candidates *candidates, uint32_t chosen,
+                          struct dsched_solution *out) {
+    const struct dsched_profile *profile = candidates->profile;
+    const struct dsched_report *report = &candidates->items[chosen].report;
+    memset(out, 0, sizeof(*out));
+    out->report = *report;
+    out->link_ns = split_link_ns(profile, 0, candidates->space->n_bytes);
+    out->split_ns = split_all_ns(profile, candidates->space->n_bytes);
+    out->coverage_ppm =
+        (uint32_t)muldiv_down((uint64_t)out->link_ns, MULDIV_PPM,
+                              (uint64_t)(profile->forward_ns + profile->backward_ns), UINT32_MAX);
+    out->n_candidates = candidates->n;
+    out->chosen = chosen;
+    memcpy(out->candidates, candidates->items, candidates->n * sizeof(out->candidates[0]));
+    out->plan = candidates->plans[chosen];
+    memset(&candidates->plans[chosen], 0, sizeof(candidates->plans[chosen]));
+    out->plan.forecast = (struct dsched_forecast){
+        .step_ns = report->step_ns,
+        .exposed_ns = report->exposed_ns,
+        .compute_ns = candidates->compute_ns,
+        .updates_per_step_ppm = report->updates_per_step_ppm,
+        .mean_delay_milli = report->mean_delay_milli,
+        .max_delay = report->max_delay,
+        .pending_bytes = report->pending_bytes,
+    };
+}
+
+enum dsched_status dsched_solve(const struct dsched_profile *profile,
+                                const struct dsched_planner_options *options,
+                                struct dsched_solution *out, struct dsched_error *error) {
+    struct space space = {0};
+    struct candidates *candidates = NULL;
+    uint32_t chosen = 0;
+    enum dsched_status status = dsched_profile_check(profile, error);
+    if (status == DSCHED_OK) {
+        status = check_options(options, error);
+    }
+    if (status == DSCHED_OK) {
+        status = space_init(&space, profile, error);
+    }
+    if (status != DSCHED_OK) {
+        return status;
+    }
+    candidates = calloc(1, sizeof(*candidates));
+    if (candidates == NULL) {
+        status = refuse_memory(error, "the planner's candidates");
+        goto done;
+    }
+    candidates->profile = profile;
+    candidates->options = options;
+    candidates->space = &space;
+    candidates->compute_ns = profile->forward_ns + profile->backward_ns + profile->optimizer_ns;
+    status = search(candidates, error);
+    if (status == DSCHED_OK) {
+        status = choose(candidates, &chosen, error);
+    }
+    if (status == DSCHED_OK) {
+        fill_solution(candidates, chosen, out);
+    }
+done:
+    if (candidates != NULL) {
+        candidates_done(candidates);
+    }
+    free(candidates);
+    space_done(&space);
+    return status;
+}
