@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Our libraries have no mutable state outside what their callers own.
+"""Global names of our static libraries: no mutable state, and no name twice.
 
-usage: globals.py ARCHIVE...
+usage: globals.py LIBRARY... [-- ARCHIVE...]
 
-Reads the symbol tables of static libraries: an object in a writable section is a finding. Constant
-tables with relocations (.data.rel.ro) are fine.
+Reads symbol tables. An object in a writable section of a library is a finding; constant tables with
+relocations (.data.rel.ro) are fine, and so is what the C++ compiler adds to a shim. A name that two objects define is one as well, since a linker
+silently takes either; ARCHIVEs, the parts of programs, are only asked for that.
 """
 
 import os
@@ -19,29 +20,52 @@ OBJECT = re.compile(r"^[0-9a-f]+ (.{7}) (\S+)\s+([0-9a-f]+)(?: \.hidden)? (\S+)$
 MEMBER = re.compile(r"^(\S+):\s+file format ")
 
 
-def check(archive):
+def symbols(archive):
+    """(member, flags, section, size, name) of each symbol."""
     done = subprocess.run(["objdump", "-t", archive], stdout=subprocess.PIPE, check=True)
-    findings = []
     member = "?"
     for line in done.stdout.decode().splitlines():
         new_member = MEMBER.match(line)
-        if new_member:
-            member = new_member.group(1)
-            continue
         symbol = OBJECT.match(line)
-        if not symbol or symbol.group(1)[6] not in "O " or symbol.group(1)[5] == "d":
-            continue
-        if WRITABLE.match(symbol.group(2)) and int(symbol.group(3), 16) > 0:
-            name = os.path.basename(archive)
-            findings.append(f"{name}({member}): {symbol.group(4)} is mutable and global")
+        if new_member:
+            member = f"{os.path.basename(archive)}({new_member.group(1)})"
+        elif symbol:
+            flags, section, size, name = symbol.groups()
+            yield member, flags, section, int(size, 16), name
+
+
+def mutable(archive):
+    findings = []
+    for member, flags, section, size, name in symbols(archive):
+        is_object = flags[6] in "O " and flags[5] != "d" and not member.endswith(".cc.o)")
+        if is_object and size > 0 and WRITABLE.match(section):
+            findings.append(f"{member}: {name} is mutable and global")
+    return findings
+
+
+def doubled(archives):
+    findings = []
+    owners = {}
+    for archive in archives:
+        for member, flags, section, _, name in symbols(archive):
+            if flags[0] != "g" or section == "*UND*":
+                continue
+            if owners.setdefault(name, member) != member:
+                findings.append(f"{member}: {name} is defined by {owners[name]} too")
     return findings
 
 
 def main():
-    archives = [a for a in sys.argv[1:] if os.path.isfile(a)]
-    missing = [f"{a} was not built" for a in sys.argv[1:] if a not in archives]
-    findings = missing + [finding for a in archives for finding in check(a)]
-    sources.finish("globals", findings, len(archives))
+    libraries = sys.argv[1:]
+    programs = []
+    if "--" in libraries:
+        at = libraries.index("--")
+        libraries, programs = libraries[:at], libraries[at + 1:]
+    everything = libraries + programs
+    findings = [f"{a} was not built" for a in everything if not os.path.isfile(a)]
+    if not findings:
+        findings = [f for a in libraries for f in mutable(a)] + doubled(everything)
+    sources.finish("globals", findings, len(everything))
 
 
 if __name__ == "__main__":

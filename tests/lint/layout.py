@@ -11,8 +11,7 @@ import sources
 
 MAX_LINES = 600
 MAX_COLUMNS = 100
-# Their names are fixed by what reads them, or they hold nothing but static symbols and main.
-SHARED_STEMS = {"main"}
+SHARED_STEMS = {"main"}  # holds nothing but static symbols and main
 TEXT_ENDINGS = (".md", ".json", ".yaml", ".yml", ".sql", ".in", ".map", ".toml")
 
 
@@ -44,19 +43,22 @@ def check_whitespace(path, text):
 def check_stems(files):
     """Symbol prefixes are file stems, so two equal stems would share a prefix.
 
-    Public headers have the library's prefix in front, and so has all of scheduler_core.
+    A file behind a public header (include/dsched/plan.h) has the library's prefix in front.
     """
     findings = []
     owners = {}
+    public = {(os.path.dirname(f).split("/include/")[0], os.path.basename(f)[:-2]): f
+              for f in files if "/include/" in f and f.endswith(".h")}
     for path in files:
-        if not path.endswith((".c", ".cc")) or path.startswith(("scheduler_core/", "tests/")):
+        if not path.endswith((".c", ".cc")) or path.startswith("tests/"):
             continue
         stem = os.path.splitext(os.path.basename(path))[0]
-        if stem in SHARED_STEMS:
+        header = public.get((os.path.dirname(path), stem))
+        prefix = f"{os.path.basename(os.path.dirname(header))}_{stem}" if header else stem
+        if prefix in SHARED_STEMS:
             continue
-        if stem in owners:
-            findings.append(f"{path}: {owners[stem]} has the same stem, so also its prefix")
-        owners.setdefault(stem, path)
+        if owners.setdefault(prefix, path) != path:
+            findings.append(f"{path}: {owners[prefix]} has the same stem, so also its prefix")
     return findings
 
 

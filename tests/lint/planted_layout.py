@@ -6,6 +6,7 @@ CLEAN = {
     "api/base/wide.c": "/*" + "x" * 96 + "*/\n",
     "api/cli/main.c": "\n",
     "controller/main.c": "\n",
+    "scheduler_core/include/dsched/full.h": "\n",
     "scheduler_core/full.c": "\n",
     "docs/page.md": "x" * 300 + "\n" * 700,
 }
