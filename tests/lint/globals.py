@@ -4,8 +4,9 @@
 usage: globals.py LIBRARY... [-- ARCHIVE...]
 
 Reads symbol tables. An object in a writable section of a library is a finding; constant tables with
-relocations (.data.rel.ro) are fine, and so is what the C++ compiler adds to a shim. A name that two objects define is one as well, since a linker
-silently takes either; ARCHIVEs, the parts of programs, are only asked for that.
+relocations (.data.rel.ro) are fine, and so is what the C++ compiler adds to a shim. A name that two
+objects define is a finding as well, since a linker silently takes either; ARCHIVEs, the parts of
+programs, are only asked for that.
 """
 
 import os
