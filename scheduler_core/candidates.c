@@ -92,6 +92,7 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
                                     .space = candidates->space,
                                     .plan = &plan,
                                     .ready = program_ready_of(rule)};
+    struct dsched_report margin = {0};
     uint64_t most_bytes = candidates->options->max_pending_bytes;
     enum dsched_status status;
     if (candidates->n == DSCHED_MAX_CANDIDATES) {
@@ -104,6 +105,11 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
     if (status == DSCHED_OK) {
         status = simulation_run(&simulation, NULL, NULL, &item.report, error);
     }
+    margin = item.report;
+    if (status == DSCHED_OK && candidates->options->jitter_ppm > 0) {
+        simulation.jitter_ppm = candidates->options->jitter_ppm;
+        status = simulation_run(&simulation, NULL, NULL, &margin, error);
+    }
     if (status != DSCHED_OK) {
         dsched_plan_done(&plan);
         return status;
@@ -111,6 +117,7 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
     item.max_merge = max_merge_of(&plan);
     item.feasible = most_bytes == 0 || item.report.pending_bytes <= most_bytes;
     candidates->items[candidates->n] = item;
+    candidates->margin_step_ns[candidates->n] = margin.step_ns;
     candidates->plans[candidates->n++] = plan;
     return DSCHED_OK;
 }

@@ -11,7 +11,10 @@ struct candidates {
     const struct dsched_planner_options *options;
     const struct space *space;
     int64_t compute_ns; /* T */
+    uint32_t ddp;       /* candidate with PyTorch DDP's plan; DSCHED_MAX_CANDIDATES: none */
     uint32_t n;
+    int64_t margin_step_ns[DSCHED_MAX_CANDIDATES]; /* step when communication takes the jitter
+                                                      margin longer: what the choice goes by */
     struct dsched_candidate items[DSCHED_MAX_CANDIDATES];
     struct dsched_plan plans[DSCHED_MAX_CANDIDATES];
 };

@@ -13,8 +13,13 @@
 /* Layouts simulated per class, and integer merges shown for comparison. */
 #define MAX_TRIED  4u
 #define MAX_MERGES 8u
-/* Averaged and delayed gain nothing from a finer grain than this: it only costs latency. */
-#define FINE_BUCKETS 64u
+/* Buckets of plans with delays, where layouts allow it. A finer grain only costs latency; a coarser
+ * one keeps links waiting until the whole gradient space has been copied. */
+#define FINE_BUCKETS   64u
+#define COARSE_BUCKETS 4u
+/* Exact steps, and mean delays, that differ by less than this are worth no additional op. */
+#define SAME_STEP_PPM    1000u
+#define SAME_DELAY_MILLI 50
 /* Fractional cycles: ops in one cycle, which bounds plans and the time to simulate them. */
 #define MAX_CYCLE_OPS 8192u
 
@@ -81,22 +86,28 @@ static int64_t estimate_work(const struct candidates *candidates, const struct l
     return candidates_work_ns(candidates, layout);
 }
 
+struct grain {
+    uint32_t min_buckets; /* a wish */
+    uint32_t max_buckets;
+};
+
 /* Of the layouts within CLOSE_PPM of the best estimate, some from the coarsest to the finest. */
 static void pick_layouts(const struct candidates *candidates, const struct layouts *layouts,
-                         estimate_fn estimate, uint32_t max_buckets, struct pick *out) {
+                         estimate_fn estimate, struct grain grain, struct pick *out) {
     const struct layout *close[LAYOUTS_MAX];
     int64_t best = INT64_MAX;
+    uint32_t first = 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < layouts->n; i++) {
         int64_t value = estimate(candidates, &layouts->items[i]);
-        if (layouts->items[i].n_buckets <= max_buckets && value < best) {
+        if (layouts->items[i].n_buckets <= grain.max_buckets && value < best) {
             best = value;
         }
     }
     for (uint32_t i = 0; i < layouts->n; i++) {
         const struct layout *layout = &layouts->items[i];
         uint32_t at = n;
-        if (layout->n_buckets > max_buckets ||
+        if (layout->n_buckets > grain.max_buckets ||
             estimate(candidates, layout) > muldiv_stretch(best, CLOSE_PPM)) {
             continue;
         }
@@ -106,19 +117,25 @@ static void pick_layouts(const struct candidates *candidates, const struct layou
         close[at] = layout;
         n++;
     }
+    while (first + 1 < n && close[first]->n_buckets < grain.min_buckets) {
+        first++;
+    }
+    n -= first;
     out->n = n < MAX_TRIED ? n : MAX_TRIED;
     for (uint32_t i = 0; i < out->n; i++) {
-        out->layouts[i] = close[out->n == 1 ? 0 : i * (n - 1) / (out->n - 1)];
+        out->layouts[i] = close[first + (out->n == 1 ? 0 : i * (n - 1) / (out->n - 1))];
     }
 }
 
-static uint32_t grain_limit(const struct layouts *layouts) {
+/* When dtypes alternate so often that no layout is as coarse as wished, every layout will do. */
+static struct grain grain_of_delayed(const struct layouts *layouts) {
+    struct grain grain = {.min_buckets = COARSE_BUCKETS, .max_buckets = DSCHED_MAX_BUCKETS};
     for (uint32_t i = 0; i < layouts->n; i++) {
         if (layouts->items[i].n_buckets <= FINE_BUCKETS) {
-            return FINE_BUCKETS;
+            grain.max_buckets = FINE_BUCKETS;
         }
     }
-    return DSCHED_MAX_BUCKETS;
+    return grain;
 }
 
 /* --- classes ---------------------------------------------------------------------------------- */
@@ -127,14 +144,16 @@ static const struct candidates_cycle every_iteration = {.n_generations = 1, .n_i
 
 static enum dsched_status add_exact(struct candidates *candidates, const struct layouts *layouts,
                                     struct dsched_error *error) {
+    struct grain any = {.min_buckets = 1, .max_buckets = DSCHED_MAX_BUCKETS};
     struct pick pick;
     enum dsched_status status = DSCHED_OK;
-    pick_layouts(candidates, layouts, estimate_exact, DSCHED_MAX_BUCKETS, &pick);
+    pick_layouts(candidates, layouts, estimate_exact, any, &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
         status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], every_iteration, error);
     }
     /* What the job does without us is always in the comparison, and never beats the choice. */
     if (status == DSCHED_OK && layouts->has_ddp) {
+        candidates->ddp = candidates->n;
         status =
             candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], every_iteration, error);
     }
@@ -145,7 +164,7 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
                                         const struct layouts *layouts, struct dsched_error *error) {
     struct pick pick;
     enum dsched_status status = DSCHED_OK;
-    pick_layouts(candidates, layouts, estimate_delayed, DSCHED_MAX_BUCKETS, &pick);
+    pick_layouts(candidates, layouts, estimate_delayed, grain_of_delayed(layouts), &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
         status =
             candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], every_iteration, error);
@@ -153,13 +172,20 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
     return status;
 }
 
+/* Updates per iteration are as uncertain as the jitter margin; a longer cycle that gains less than
+ * a fraction of it is not worth having. */
+static uint32_t updates_slack_ppm(const struct candidates *candidates) {
+    return CLOSE_PPM + candidates->options->jitter_ppm / 5;
+}
+
 /* The cycle with the most updates per iteration that `layout` can sustain: the smallest ratio
- * iterations / generations of at least work / T. Among ratios within CLOSE_PPM the one with the
- * shortest cycle. Returns 0 when even max_merge is too small. */
+ * iterations / generations of at least work / T. A longer cycle must gain more than the slack.
+ * Returns 0 when even max_merge is too small. */
 static int best_cycle(const struct candidates *candidates, const struct layout *layout,
                       struct candidates_cycle *out) {
     uint64_t work_ns = (uint64_t)candidates_work_ns(candidates, layout);
     uint64_t compute_ns = (uint64_t)candidates->compute_ns;
+    uint32_t slack_ppm = updates_slack_ppm(candidates);
     uint32_t max_generations = MAX_CYCLE_OPS / layout->n_buckets;
     struct candidates_cycle best = {0};
     max_generations = max_generations > DSCHED_MAX_GENERATIONS ? DSCHED_MAX_GENERATIONS
@@ -188,7 +214,7 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
     enum dsched_status status = DSCHED_OK;
     uint32_t max_merge = candidates->options->max_merge;
     uint32_t n_merges = max_merge < MAX_MERGES ? max_merge : MAX_MERGES;
-    pick_layouts(candidates, layouts, estimate_work, grain_limit(layouts), &pick);
+    pick_layouts(candidates, layouts, estimate_work, grain_of_delayed(layouts), &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
         if (!best_cycle(candidates, pick.layouts[i], &cycle)) {
             cycle = (struct candidates_cycle){.n_generations = 1, .n_iterations = max_merge};
@@ -204,35 +230,44 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
 
 /* --- the choice ------------------------------------------------------------------------------- */
 
-/* Keeps of the marked candidates those whose figure is at most the least of them, plus slack. */
-typedef int64_t (*figure_fn)(const struct dsched_report *report);
+typedef int64_t (*figure_fn)(const struct candidates *candidates, uint32_t i);
 
-static int64_t figure_step(const struct dsched_report *report) {
-    return report->step_ns;
+static int64_t figure_step(const struct candidates *candidates, uint32_t i) {
+    return candidates->margin_step_ns[i];
 }
-static int64_t figure_updates(const struct dsched_report *report) {
-    return -(int64_t)report->updates_per_step_ppm;
+/* Iterations per update: less is better, like all figures. */
+static int64_t figure_updates(const struct candidates *candidates, uint32_t i) {
+    return (int64_t)(MULDIV_PPM * MULDIV_PPM / candidates->items[i].report.updates_per_step_ppm);
 }
-static int64_t figure_delay(const struct dsched_report *report) {
-    return report->mean_delay_milli;
+static int64_t figure_delay(const struct candidates *candidates, uint32_t i) {
+    return (candidates->items[i].report.mean_delay_milli + SAME_DELAY_MILLI / 2) / SAME_DELAY_MILLI;
 }
-static int64_t figure_ops(const struct dsched_report *report) {
-    return report->ops_per_step_milli;
+static int64_t figure_ops(const struct candidates *candidates, uint32_t i) {
+    return candidates->items[i].report.ops_per_step_milli;
 }
 
+/* Keeps of the marked candidates those whose figure is the least of them, or within the slack. */
 static void keep_least(const struct candidates *candidates, uint8_t *marked, figure_fn figure,
                        uint32_t slack_ppm) {
     int64_t best = INT64_MAX;
     for (uint32_t i = 0; i < candidates->n; i++) {
-        int64_t value = figure(&candidates->items[i].report);
-        best = marked[i] && value < best ? value : best;
+        if (marked[i] && figure(candidates, i) < best) {
+            best = figure(candidates, i);
+        }
     }
     for (uint32_t i = 0; i < candidates->n; i++) {
-        int64_t value = figure(&candidates->items[i].report);
-        int64_t slack =
-            (best < 0 ? -best : best) / (int64_t)MULDIV_PPM * slack_ppm +
-            (best < 0 ? -best : best) % (int64_t)MULDIV_PPM * slack_ppm / (int64_t)MULDIV_PPM;
-        marked[i] = marked[i] && value <= best + slack;
+        marked[i] = marked[i] && figure(candidates, i) <= muldiv_stretch(best, slack_ppm);
+    }
+}
+
+/* Fewer ops are worth a hair of step time, but never a step slower than the job has without us. */
+static void keep_fast_exact(const struct candidates *candidates, uint8_t *marked) {
+    keep_least(candidates, marked, figure_step, SAME_STEP_PPM);
+    if (candidates->ddp < candidates->n && marked[candidates->ddp]) {
+        for (uint32_t i = 0; i < candidates->n; i++) {
+            marked[i] = marked[i] && candidates->margin_step_ns[i] <=
+                                         candidates->margin_step_ns[candidates->ddp];
+        }
     }
 }
 
@@ -253,10 +288,10 @@ static enum dsched_status choose(const struct candidates *candidates, uint32_t *
             marked[i] = close[i] && candidates->items[i].rule == by_cost[r];
         }
         if (by_cost[r] == DSCHED_EXACT) {
-            keep_least(candidates, marked, figure_step, 0);
+            keep_fast_exact(candidates, marked);
         }
-        keep_least(candidates, marked, figure_updates, CLOSE_PPM);
-        keep_least(candidates, marked, figure_delay, 10 * CLOSE_PPM);
+        keep_least(candidates, marked, figure_updates, updates_slack_ppm(candidates));
+        keep_least(candidates, marked, figure_delay, 0);
         keep_least(candidates, marked, figure_ops, 0);
         keep_least(candidates, marked, figure_step, 0);
         for (uint32_t i = 0; i < candidates->n; i++) {
@@ -346,6 +381,7 @@ enum dsched_status dsched_solve(const struct dsched_profile *profile,
     candidates->profile = profile;
     candidates->options = options;
     candidates->space = &space;
+    candidates->ddp = DSCHED_MAX_CANDIDATES;
     candidates->compute_ns = profile->forward_ns + profile->backward_ns + profile->optimizer_ns;
     status = search(candidates, error);
     if (status == DSCHED_OK) {

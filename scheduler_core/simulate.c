@@ -1,4 +1,8 @@
+#include "refuse.h"
 #include "simulation.h"
+
+/* A link that takes more than twice as long is not jitter. */
+#define MAX_JITTER_PPM 1000000u
 
 enum dsched_status dsched_simulate_plan(const struct dsched_profile *profile,
                                         const struct dsched_plan *plan, uint32_t jitter_ppm,
@@ -13,6 +17,10 @@ enum dsched_status dsched_simulate_plan(const struct dsched_profile *profile,
     enum dsched_status status = dsched_profile_check(profile, error);
     if (status != DSCHED_OK) {
         return status;
+    }
+    if (jitter_ppm > MAX_JITTER_PPM) {
+        return refuse(error, DSCHED_INVALID, "jitter_ppm is %u, but 0..%u is allowed", jitter_ppm,
+                      MAX_JITTER_PPM);
     }
     status = space_init(&space, profile, error);
     if (status != DSCHED_OK) {
