@@ -39,9 +39,9 @@ static void share(const struct space *space, struct dsched_plan *plan, uint32_t 
 /* Per bucket, each generation is applied at least one boundary after the one before. Twice around
  * the cycle settles it, since merges are at least 1. */
 static void order(struct dsched_plan *plan) {
+    uint32_t g = 0;
     for (uint32_t i = 0; i < 2 * plan->n_generations; i++) {
-        uint32_t g = i % plan->n_generations;
-        uint32_t next = (g + 1) % plan->n_generations;
+        uint32_t next = g + 1 == plan->n_generations ? 0 : g + 1;
         for (uint32_t b = 0; b < plan->n_buckets; b++) {
             uint32_t delay = dsched_plan_op(plan, g, b)->delay;
             struct dsched_op *op = &plan->ops[(size_t)next * plan->n_buckets + b];
@@ -49,6 +49,7 @@ static void order(struct dsched_plan *plan) {
                 op->delay = (uint8_t)(delay + 1 - plan->merge[next]);
             }
         }
+        g = next;
     }
 }
 

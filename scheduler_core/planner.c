@@ -145,7 +145,7 @@ static const struct candidates_cycle every_iteration = {.n_generations = 1, .n_i
 static enum dsched_status add_exact(struct candidates *candidates, const struct layouts *layouts,
                                     struct dsched_error *error) {
     struct grain any = {.min_buckets = 1, .max_buckets = DSCHED_MAX_BUCKETS};
-    struct pick pick;
+    struct pick pick = {0};
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts, estimate_exact, any, &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
@@ -162,7 +162,7 @@ static enum dsched_status add_exact(struct candidates *candidates, const struct 
 
 static enum dsched_status add_lookahead(struct candidates *candidates,
                                         const struct layouts *layouts, struct dsched_error *error) {
-    struct pick pick;
+    struct pick pick = {0};
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts, estimate_delayed, grain_of_delayed(layouts), &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
@@ -197,7 +197,7 @@ static int best_cycle(const struct candidates *candidates, const struct layout *
         if (iterations > (uint64_t)n * candidates->options->max_merge) {
             continue;
         }
-        if (best.n_generations == 0 || iterations * best.n_generations * (MULDIV_PPM + CLOSE_PPM) <
+        if (best.n_generations == 0 || iterations * best.n_generations * (MULDIV_PPM + slack_ppm) <
                                            (uint64_t)best.n_iterations * n * MULDIV_PPM) {
             best =
                 (struct candidates_cycle){.n_generations = n, .n_iterations = (uint32_t)iterations};
@@ -209,7 +209,7 @@ static int best_cycle(const struct candidates *candidates, const struct layout *
 
 static enum dsched_status add_merged(struct candidates *candidates, const struct layouts *layouts,
                                      enum dsched_rule rule, struct dsched_error *error) {
-    struct pick pick;
+    struct pick pick = {0};
     struct candidates_cycle cycle;
     enum dsched_status status = DSCHED_OK;
     uint32_t max_merge = candidates->options->max_merge;
@@ -221,7 +221,7 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
         }
         status = candidates_add(candidates, rule, pick.layouts[i], cycle, error);
     }
-    for (uint32_t k = 1; status == DSCHED_OK && k <= n_merges; k++) {
+    for (uint32_t k = 1; status == DSCHED_OK && pick.n > 0 && k <= n_merges; k++) {
         cycle = (struct candidates_cycle){.n_generations = 1, .n_iterations = k};
         status = candidates_add(candidates, rule, pick.layouts[pick.n - 1], cycle, error);
     }
@@ -277,8 +277,8 @@ static const enum dsched_rule by_cost[] = {DSCHED_EXACT, DSCHED_LOOKAHEAD, DSCHE
 
 static enum dsched_status choose(const struct candidates *candidates, uint32_t *out,
                                  struct dsched_error *error) {
-    uint8_t close[DSCHED_MAX_CANDIDATES];
-    uint8_t marked[DSCHED_MAX_CANDIDATES];
+    uint8_t close[DSCHED_MAX_CANDIDATES] = {0};
+    uint8_t marked[DSCHED_MAX_CANDIDATES] = {0};
     for (uint32_t i = 0; i < candidates->n; i++) {
         close[i] = candidates->items[i].feasible != 0;
     }

@@ -121,6 +121,9 @@ enum dsched_status program_init(struct program *program, const struct dsched_pro
     struct program made = {.profile = profile, .plan = plan, .ready = ready};
     enum dsched_status status;
     made.cycle = dsched_plan_cycle(plan);
+    if (made.cycle == 0) {
+        return refuse(error, DSCHED_INVALID, "the plan's cycle has no iteration");
+    }
     status = allocate(&made, error);
     if (status == DSCHED_OK) {
         status = fill_costs(&made, space, error);

@@ -13,7 +13,3 @@ enum dsched_status refuse(struct dsched_error *error, enum dsched_status status,
     }
     return status;
 }
-
-enum dsched_status refuse_memory(struct dsched_error *error, const char *what) {
-    return refuse(error, DSCHED_NO_MEMORY, "memory for %s could not be allocated", what);
-}

@@ -14,6 +14,9 @@
 enum dsched_status refuse(struct dsched_error *error, enum dsched_status status, const char *format,
                           ...) REFUSE_PRINTF;
 /* The sentence every failed allocation gives. */
-enum dsched_status refuse_memory(struct dsched_error *error, const char *what);
+static inline enum dsched_status refuse_memory(struct dsched_error *error, const char *what) {
+    (void)refuse(error, DSCHED_NO_MEMORY, "memory for %s could not be allocated", what);
+    return DSCHED_NO_MEMORY;
+}
 
 #endif

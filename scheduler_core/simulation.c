@@ -33,14 +33,14 @@ static int64_t work_per_cycle(const struct program *program, uint32_t jitter_ppm
 static void fill_plan_figures(const struct dsched_plan *plan, const struct space *space,
                               struct dsched_report *report) {
     muldiv_wide weighted = 0;
+    muldiv_wide all = (muldiv_wide)space->n_elements * plan->n_generations;
     for (uint32_t g = 0; g < plan->n_generations; g++) {
         for (uint32_t b = 0; b < plan->n_buckets; b++) {
             weighted += (muldiv_wide)(plan->buckets[b].end - plan->buckets[b].begin) *
                         dsched_plan_op(plan, g, b)->delay;
         }
     }
-    report->mean_delay_milli =
-        (uint32_t)(weighted * 1000 / ((muldiv_wide)space->n_elements * plan->n_generations));
+    report->mean_delay_milli = all == 0 ? 0 : (uint32_t)(weighted * 1000 / all);
     report->max_delay = dsched_plan_max_delay(plan);
     report->updates_per_step_ppm =
         (uint32_t)(plan->n_generations * MULDIV_PPM / dsched_plan_cycle(plan));
