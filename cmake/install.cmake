@@ -34,10 +34,17 @@ if(TARGET deft)
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT sdk)
 endif()
 
-foreach(program deft-cli deft-agent deft-controller deft-train)
-  if(TARGET ${program})
-    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${deft_bin_to_lib}")
-    install(TARGETS ${program}
-      RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
-  endif()
+# Programs are the executables of these folders; what is called otherwise than deft* is a helper.
+set(deft_programs "")
+foreach(folder agent/daemon agent/examples controller api/cli)
+  get_property(targets DIRECTORY ${CMAKE_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL EXECUTABLE AND target MATCHES "^deft")
+      list(APPEND deft_programs ${target})
+      set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/${deft_bin_to_lib}")
+      install(TARGETS ${target}
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+    endif()
+  endforeach()
 endforeach()

@@ -69,7 +69,7 @@ int main(void) {
     options.n_ranks = 1;
     options.job_id = "consumer";
     options.allgather = gather_alone;
-    options.links = "mem:consumer";
+    options.links = "gloo:lo";
     options.agent_socket = NULL;
     if (deft_open(&options, &rt, &error) != DEFT_OK) {
         goto done;
