@@ -54,9 +54,12 @@ static int64_t bound(const struct search *search, uint32_t from, int64_t room) {
     }
     value = search->values[low] - search->values[from];
     if (low < search->n) {
-        int64_t left = room - (search->weights[low] - search->weights[from]);
-        value += (int64_t)muldiv_down((uint64_t)search->entries[low].value, (uint64_t)left,
-                                      (uint64_t)search->entries[low].weight, INT64_MAX);
+        uint64_t left = (uint64_t)(room - (search->weights[low] - search->weights[from]));
+        uint64_t weight = (uint64_t)search->entries[low].weight;
+        if (weight > left) { /* always: it is the first that does not fit */
+            value +=
+                (int64_t)muldiv_down((uint64_t)search->entries[low].value, left, weight, INT64_MAX);
+        }
     }
     return value;
 }

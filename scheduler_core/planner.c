@@ -172,35 +172,37 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
     return status;
 }
 
-/* Updates per iteration are as uncertain as the jitter margin; a longer cycle that gains less than
- * a fraction of it is not worth having. */
+/* Updates per iteration are as uncertain as the jitter margin: a fraction of it is no gain. */
 static uint32_t updates_slack_ppm(const struct candidates *candidates) {
     return CLOSE_PPM + candidates->options->jitter_ppm / 5;
 }
 
-/* The cycle with the most updates per iteration that `layout` can sustain: the smallest ratio
- * iterations / generations of at least work / T. A longer cycle must gain more than the slack.
- * Returns 0 when even max_merge is too small. */
+/* The cycle with the most updates per iteration that `layout` can sustain: iterations / generations
+ * is at least work / T and as little above it as possible. The shortest within the slack is taken,
+ * else the closest. Returns 0 when even max_merge is too small. */
 static int best_cycle(const struct candidates *candidates, const struct layout *layout,
                       struct candidates_cycle *out) {
     uint64_t work_ns = (uint64_t)candidates_work_ns(candidates, layout);
     uint64_t compute_ns = (uint64_t)candidates->compute_ns;
-    uint32_t slack_ppm = updates_slack_ppm(candidates);
-    uint32_t max_generations = MAX_CYCLE_OPS / layout->n_buckets;
+    uint64_t ideal_ns = work_ns > compute_ns ? work_ns : compute_ns;
+    uint64_t close_ns =
+        ideal_ns + muldiv_down(ideal_ns, updates_slack_ppm(candidates), MULDIV_PPM, INT64_MAX);
+    uint32_t most = MAX_CYCLE_OPS / layout->n_buckets;
     struct candidates_cycle best = {0};
-    max_generations = max_generations > DSCHED_MAX_GENERATIONS ? DSCHED_MAX_GENERATIONS
-                      : max_generations == 0                   ? 1
-                                                               : max_generations;
-    for (uint32_t n = 1; n <= max_generations; n++) {
-        uint64_t iterations = muldiv_up(n, work_ns, compute_ns, UINT32_MAX);
-        iterations = iterations < n ? n : iterations;
+    most = most == 0 ? 1 : most;
+    most = most > DSCHED_MAX_GENERATIONS ? DSCHED_MAX_GENERATIONS : most;
+    for (uint32_t n = 1; n <= most; n++) {
+        uint64_t iterations = muldiv_up(n, ideal_ns, compute_ns, UINT32_MAX);
         if (iterations > (uint64_t)n * candidates->options->max_merge) {
             continue;
         }
-        if (best.n_generations == 0 || iterations * best.n_generations * (MULDIV_PPM + slack_ppm) <
-                                           (uint64_t)best.n_iterations * n * MULDIV_PPM) {
+        if (best.n_generations == 0 ||
+            iterations * best.n_generations < (uint64_t)best.n_iterations * n) {
             best =
                 (struct candidates_cycle){.n_generations = n, .n_iterations = (uint32_t)iterations};
+        }
+        if ((muldiv_wide)iterations * compute_ns <= (muldiv_wide)close_ns * n) {
+            break;
         }
     }
     *out = best;

@@ -31,15 +31,6 @@ static enum dsched_status allocate(struct program *program, struct dsched_error 
     program->cut_ready = calloc(plan->n_buckets, sizeof(*program->cut_ready));
     is_complete = program->op_ns != NULL && program->last != NULL && program->ends != NULL &&
                   program->cut_ns != NULL && program->cut_ready != NULL;
-    for (uint32_t l = 0; l < plan->n_links; l++) {
-        struct program_lane *lane = &program->lanes[l];
-        for (size_t i = 0; i < n_ops; i++) {
-            lane->n_ops += plan->ops[i].link == l;
-        }
-        lane->ops = calloc((size_t)lane->n_ops + 1, sizeof(*lane->ops));
-        lane->due = calloc(program->cycle, sizeof(*lane->due));
-        is_complete = is_complete && lane->ops != NULL && lane->due != NULL;
-    }
     return is_complete ? DSCHED_OK : refuse_memory(error, "a simulation");
 }
 
@@ -56,29 +47,36 @@ static void fill_generations(struct program *program) {
     }
 }
 
-/* A boundary waits for the last op in its link's order that is due there: links are FIFO, so the
- * earlier ones have landed too. */
-static void fill_lanes(struct program *program) {
+/* The ops of link `l` in order, and what each boundary waits for: the last op in that order which
+ * is due there. Links are FIFO, so the earlier ones have landed too. */
+static enum dsched_status init_lane(struct program *program, uint32_t l,
+                                    struct dsched_error *error) {
     const struct dsched_plan *plan = program->plan;
-    uint32_t filled[DSCHED_MAX_LINKS] = {0};
-    for (uint32_t l = 0; l < plan->n_links; l++) {
-        for (uint32_t i = 0; i < program->cycle; i++) {
-            program->lanes[l].due[i] = INT64_MIN / 2;
-        }
+    struct program_lane *lane = &program->lanes[l];
+    uint32_t n_ops = plan->n_generations * plan->n_buckets;
+    uint32_t cycle = program->cycle;
+    uint32_t position = 0;
+    for (uint32_t i = 0; i < n_ops; i++) {
+        lane->n_ops += plan->ops[i].link == l;
     }
-    for (uint32_t g = 0; g < plan->n_generations; g++) {
-        for (uint32_t b = 0; b < plan->n_buckets; b++) {
-            const struct dsched_op *op = dsched_plan_op(plan, g, b);
-            struct program_lane *lane = &program->lanes[op->link];
-            uint32_t position = filled[op->link]++;
-            uint32_t boundary = program->last[g] + op->delay;
-            int64_t due =
-                (int64_t)position + 1 - (int64_t)(boundary / program->cycle) * (int64_t)lane->n_ops;
-            int64_t *slot = &lane->due[boundary % program->cycle];
-            lane->ops[position] = g * plan->n_buckets + b;
+    lane->ops = calloc((size_t)lane->n_ops + 1, sizeof(*lane->ops));
+    lane->due = calloc(cycle, sizeof(*lane->due));
+    if (lane->ops == NULL || lane->due == NULL || cycle == 0) {
+        return refuse_memory(error, "a simulation");
+    }
+    for (uint32_t i = 0; i < cycle; i++) {
+        lane->due[i] = INT64_MIN / 2;
+    }
+    for (uint32_t i = 0; i < n_ops; i++) {
+        uint32_t boundary = program->last[i / plan->n_buckets] + plan->ops[i].delay;
+        int64_t *slot = &lane->due[boundary % cycle];
+        if (plan->ops[i].link == l) {
+            int64_t due = (int64_t)position + 1 - (int64_t)(boundary / cycle) * lane->n_ops;
             *slot = due > *slot ? due : *slot;
+            lane->ops[position++] = i;
         }
     }
+    return DSCHED_OK;
 }
 
 static enum dsched_status fill_costs(struct program *program, const struct space *space,
@@ -128,12 +126,16 @@ enum dsched_status program_init(struct program *program, const struct dsched_pro
     if (status == DSCHED_OK) {
         status = fill_costs(&made, space, error);
     }
+    if (status == DSCHED_OK) {
+        fill_generations(&made);
+    }
+    for (uint32_t l = 0; status == DSCHED_OK && l < plan->n_links; l++) {
+        status = init_lane(&made, l, error);
+    }
     if (status != DSCHED_OK) {
         program_done(&made);
         return status;
     }
-    fill_generations(&made);
-    fill_lanes(&made);
     *program = made;
     return DSCHED_OK;
 }
