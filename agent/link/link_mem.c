@@ -12,12 +12,13 @@ struct mem_link {
     struct link_queue queue;
     struct mem_fabric *fabric;
     int32_t rank;
+    uint32_t channel;
     uint64_t n_ops;
 };
 
 static enum deft_status mem_run(void *backend, struct link_op *op, struct deft_error *error) {
     struct mem_link *link = backend;
-    return mem_fabric_reduce(link->fabric, link->rank, link->n_ops++, op, error);
+    return mem_fabric_reduce(link->fabric, link->rank, link->channel, link->n_ops++, op, error);
 }
 
 static enum deft_status mem_open(const char *name, const struct link_world *world,
@@ -34,7 +35,10 @@ static enum deft_status mem_open(const char *name, const struct link_world *worl
     link->base.ops = &link_mem;
     link->fabric = fabric;
     link->rank = world->rank;
-    enum deft_status status = link_queue_start(&link->queue, mem_run, link, error);
+    enum deft_status status = mem_fabric_join(fabric, world->rank, &link->channel, error);
+    if (status == DEFT_OK) {
+        status = link_queue_start(&link->queue, mem_run, link, error);
+    }
     if (status != DEFT_OK) {
         free(link);
         return status;

@@ -12,12 +12,17 @@
 
 struct mem_fabric;
 
-/* Faults to inject; both may be NULL. Called on link threads, concurrently.
- * delay_ns: how long rank `rank` is held up before its op number `op` on this fabric starts.
+/* Links that a rank opens on one fabric: its data link and the control channel, and room for more.
+ */
+#define MEM_FABRIC_CHANNELS 4u
+
+/* Faults to inject; both may be NULL. Called on link threads, concurrently. `channel` counts the
+ * links a rank opened on the fabric, `op` the ops on that channel.
+ * delay_ns: how long rank `rank` is held up before the op starts.
  * fail: non-zero makes that op fail on that rank, as a dead peer would. */
 struct mem_faults {
-    int64_t (*delay_ns)(void *context, int32_t rank, uint64_t op);
-    int (*fail)(void *context, int32_t rank, uint64_t op);
+    int64_t (*delay_ns)(void *context, int32_t rank, uint32_t channel, uint64_t op);
+    int (*fail)(void *context, int32_t rank, uint32_t channel, uint64_t op);
     void *context;
 };
 
@@ -31,10 +36,14 @@ void mem_fabric_destroy(struct mem_fabric *fabric);
 const char *mem_fabric_link(const struct mem_fabric *fabric);
 
 /* --- for link_mem.c --- */
-/* Blocks until all ranks brought op number `op`, then leaves the reduction in op->data. */
+/* The rank's next channel, in the order of its opening links. */
+DEFT_NODISCARD enum deft_status mem_fabric_join(struct mem_fabric *fabric, int32_t rank,
+                                                uint32_t *out_channel, struct deft_error *error);
+/* Blocks until all ranks brought op `number` of `channel`, then leaves the reduction in op->data.
+ */
 DEFT_NODISCARD enum deft_status mem_fabric_reduce(struct mem_fabric *fabric, int32_t rank,
-                                                  uint64_t number, struct link_op *op,
-                                                  struct deft_error *error);
+                                                  uint32_t channel, uint64_t number,
+                                                  struct link_op *op, struct deft_error *error);
 /* Wakes everybody blocked with `reason`; later ops fail too. */
 void mem_fabric_abort(struct mem_fabric *fabric, const struct deft_error *reason);
 struct mem_fabric *mem_fabric_find(const char *name);

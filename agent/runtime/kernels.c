@@ -127,12 +127,20 @@ void kernels_land(enum dsched_dtype dtype, void *w, void *a, const void *sum, co
     }
 }
 
-void kernels_capture(enum dsched_dtype dtype, const void *w, const void *a, const void *others,
-                     void *own, void *sum, uint64_t n, double factor) {
+void kernels_capture(enum dsched_dtype dtype, const void *w, const void *a, void *own, void *sum,
+                     uint64_t n, double factor) {
     if (dtype == DSCHED_F32) {
-        f32_capture(w, a, others, own, sum, n, (float)factor);
+        f32_capture(w, a, own, sum, n, (float)factor);
     } else {
-        f64_capture(w, a, others, own, sum, n, factor);
+        f64_capture(w, a, own, sum, n, factor);
+    }
+}
+
+void kernels_exclude(enum dsched_dtype dtype, void *own, const void *older, uint64_t n) {
+    if (dtype == DSCHED_F32) {
+        f32_exclude(own, older, n);
+    } else {
+        f64_exclude(own, older, n);
     }
 }
 
@@ -142,14 +150,6 @@ void kernels_land_capture(enum dsched_dtype dtype, void *w, void *a, void *own, 
         f32_land_capture(w, a, own, sum, n, (float)factor);
     } else {
         f64_land_capture(w, a, own, sum, n, factor);
-    }
-}
-
-void kernels_accumulate(enum dsched_dtype dtype, void *into, const void *from, uint64_t n) {
-    if (dtype == DSCHED_F32) {
-        f32_accumulate(into, from, n);
-    } else {
-        f64_accumulate(into, from, n);
     }
 }
 

@@ -28,16 +28,14 @@ void kernels_scale(enum dsched_dtype dtype, void *x, uint64_t n, double factor);
 /* A landed mean replaces this rank's own share: a += sum, w += sum - own. */
 void kernels_land(enum dsched_dtype dtype, void *w, void *a, const void *sum, const void *own,
                   uint64_t n);
-/* The change of the generation that ends now becomes in flight: own = w - a - others,
- * sum = own * factor. `others` is the change still in flight (NULL: none). */
-void kernels_capture(enum dsched_dtype dtype, const void *w, const void *a, const void *others,
-                     void *own, void *sum, uint64_t n, double factor);
+/* The change of the generation that ends now becomes in flight: own = w - a, sum = own * factor. */
+void kernels_capture(enum dsched_dtype dtype, const void *w, const void *a, void *own, void *sum,
+                     uint64_t n, double factor);
+/* The same when an older change is still in flight, after kernels_capture: own -= older. */
+void kernels_exclude(enum dsched_dtype dtype, void *own, const void *older, uint64_t n);
 /* kernels_land followed by kernels_capture in one pass, in place. */
 void kernels_land_capture(enum dsched_dtype dtype, void *w, void *a, void *own, void *sum,
                           uint64_t n, double factor);
-/* into[i] += from[i]; for more than one change in flight. */
-void kernels_accumulate(enum dsched_dtype dtype, void *into, const void *from, uint64_t n);
-
 /* Makes element 0 not a number: how a rank tells all others to skip a generation. */
 void kernels_poison(enum dsched_dtype dtype, void *x);
 

@@ -235,6 +235,11 @@ enum deft_status star_open(const char *master_host, uint16_t master_port, int32_
     star->wake_fd = -1;
     star->departed = -1;
     (void)pthread_mutex_init(&star->lock, NULL);
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&star->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
     enum deft_status status = DEFT_OK;
     if (n_ranks > 1) {
         status = rank == 0 ? star_gather_ranks(star, timeout_ns, error)

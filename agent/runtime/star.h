@@ -38,7 +38,11 @@ DEFT_NODISCARD enum deft_status star_watch(struct star *star, star_lost_fn on_lo
 /* A rank that left in order, or -1: why an all-reduce may break although nobody was lost. */
 int32_t star_departed(struct star *star);
 
-/* Says goodbye (`failure` NULL) or why this rank ends, and closes. Takes NULL. */
+/* Says goodbye and waits, at most `patience_ns`, until all ranks have said it: then nobody needs
+ * this rank's links any more. Takes NULL. */
+void star_leave(struct star *star, int64_t patience_ns);
+/* Says why this rank ends (`failure` NULL: goodbye, unless star_leave did) and closes. Takes NULL.
+ */
 void star_close(struct star *star, const struct deft_error *failure);
 
 #endif

@@ -20,7 +20,10 @@ struct star {
     struct star_peer *peers; /* [n_ranks]; on ranks other than 0 only peers[0] is connected */
     struct deft_error failure;
     /* the watch */
-    pthread_mutex_t lock; /* guards departed */
+    pthread_mutex_t lock; /* guards departed and over */
+    pthread_cond_t changed;
+    int over; /* the watch has ended */
+    int said_goodbye;
     pthread_t thread;
     int watching;
     int wake_fd; /* eventfd that ends the watch */

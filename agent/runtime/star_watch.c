@@ -44,6 +44,7 @@ static int star_watch_message(struct star *star, int32_t rank) {
         (void)pthread_mutex_lock(&star->lock);
         peer->departed = 1;
         star->departed = rank;
+        (void)pthread_cond_broadcast(&star->changed);
         (void)pthread_mutex_unlock(&star->lock);
         return 0;
     }
@@ -83,6 +84,10 @@ static void *star_watch_main(void *argument) {
         over = over || polled[star->n_ranks].revents != 0;
     }
     free(polled);
+    (void)pthread_mutex_lock(&star->lock);
+    star->over = 1;
+    (void)pthread_cond_broadcast(&star->changed);
+    (void)pthread_mutex_unlock(&star->lock);
     return NULL;
 }
 
@@ -114,6 +119,50 @@ int32_t star_departed(struct star *star) {
     return rank;
 }
 
+static void star_tell_all(struct star *star, uint32_t type, const char *text) {
+    int64_t deadline_ns = clock_monotonic_ns() + STAR_WATCH_SEND_NS;
+    size_t n_bytes = text != NULL ? strnlen(text, STAR_IO_TEXT_BYTES - 2) + 1 : 0;
+    for (int32_t r = 0; r < star->n_ranks; r++) {
+        if (star->peers[r].fd >= 0) {
+            /* A peer that has gone needs no goodbye. */
+            deft_ignore(star_io_send(star->peers[r].fd, type, text, n_bytes, deadline_ns, NULL));
+        }
+    }
+}
+
+static int star_all_departed(const struct star *star) {
+    if (star->rank != 0) {
+        return star->peers[0].departed;
+    }
+    for (int32_t r = 1; r < star->n_ranks; r++) {
+        if (!star->peers[r].departed) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void star_leave(struct star *star, int64_t patience_ns) {
+    if (star == NULL || !star->watching) {
+        return;
+    }
+    int64_t until_ns = clock_monotonic_ns() + patience_ns;
+    struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
+                             .tv_nsec = until_ns % INT64_C(1000000000)};
+    if (star->rank != 0) {
+        star_tell_all(star, STAR_IO_BYE, NULL);
+    }
+    (void)pthread_mutex_lock(&star->lock);
+    while (!star->over && !star_all_departed(star) &&
+           pthread_cond_timedwait(&star->changed, &star->lock, &until) != ETIMEDOUT) {
+    }
+    (void)pthread_mutex_unlock(&star->lock);
+    if (star->rank == 0) {
+        star_tell_all(star, STAR_IO_BYE, NULL);
+    }
+    star->said_goodbye = 1;
+}
+
 void star_close(struct star *star, const struct deft_error *failure) {
     if (star == NULL) {
         return;
@@ -124,14 +173,13 @@ void star_close(struct star *star, const struct deft_error *failure) {
         (void)n; /* an eventfd takes a one unless it is full, and then it is readable anyway */
         (void)pthread_join(star->thread, NULL);
     }
-    int64_t deadline_ns = clock_monotonic_ns() + STAR_WATCH_SEND_NS;
-    const char *text = failure != NULL ? failure->text : "";
+    if (failure != NULL) {
+        star_tell_all(star, STAR_IO_FAIL, failure->text);
+    } else if (!star->said_goodbye) {
+        star_tell_all(star, STAR_IO_BYE, NULL);
+    }
     for (int32_t r = 0; r < star->n_ranks; r++) {
         if (star->peers[r].fd >= 0) {
-            deft_ignore(
-                star_io_send(star->peers[r].fd, failure != NULL ? STAR_IO_FAIL : STAR_IO_BYE, text,
-                             failure != NULL ? strnlen(text, STAR_IO_TEXT_BYTES - 2) + 1 : 0,
-                             deadline_ns, NULL));
             (void)shutdown(star->peers[r].fd, SHUT_WR);
             (void)close(star->peers[r].fd);
         }
@@ -139,6 +187,7 @@ void star_close(struct star *star, const struct deft_error *failure) {
     if (star->wake_fd >= 0) {
         (void)close(star->wake_fd);
     }
+    (void)pthread_cond_destroy(&star->changed);
     (void)pthread_mutex_destroy(&star->lock);
     free(star->peers);
     free(star);

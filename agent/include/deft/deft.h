@@ -54,6 +54,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 #define DEFT_VERSION_MAJOR 0
 #define DEFT_VERSION_MINOR 1
@@ -217,6 +220,9 @@ void deft_close(struct deft_runtime *rt);
 
 #define DEFT_MAX_RANKS 65536
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

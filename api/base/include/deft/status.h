@@ -10,6 +10,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 /* name, value, what it means. Values are stable: they travel in messages and logs. */
 #define DEFT_STATUS_MAP(X)                                                                         \
@@ -67,6 +70,9 @@ const char *deft_status_text(enum deft_status status);
 enum deft_status deft_fail(struct deft_error *error, enum deft_status status, int32_t backend_code,
                            const char *format, ...) DEFT_PRINTF(4, 5);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

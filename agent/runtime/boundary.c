@@ -1,0 +1,501 @@
+/* deft_step and deft_drain: what happens between two iterations.
+ *
+ *   COMPUTE -> OWN -> SETTLE                        averaged
+ *   COMPUTE -> LAND -> LANDED -> PREVIEW -> SETTLE  the other rules
+ *   SETTLE  -> FINISH, or, when a plan is switched, DRAIN <-> DRAINED -> FINISH
+ *   deft_drain starts at DRAIN.
+ *
+ * A phase that hands gradients to the caller returns; the next call goes on with the phase behind
+ * it. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/kernels.h"
+#include "runtime/runtime.h"
+
+/* --- waiting and retiring --------------------------------------------------------------------- */
+
+enum deft_status boundary_wait(struct deft_runtime *rt, struct engine_op *op,
+                               struct deft_error *error) {
+    const struct runtime_link *link = &rt->links[op->link];
+    if (link_test(&op->link_op) && op->link_op.status == DEFT_OK) {
+        return DEFT_OK;
+    }
+    int64_t begin_ns = clock_monotonic_ns();
+    enum deft_status status = link->ops->wait(link->link, &op->link_op, INT64_MAX);
+    rt->record.exposed_ns += clock_monotonic_ns() - begin_ns;
+    if (status != DEFT_OK) {
+        return failure_from_link(rt, link, status, error);
+    }
+    return DEFT_OK;
+}
+
+void boundary_retire(struct deft_runtime *rt, struct engine_op *op) {
+    struct ipc_op done = {.iteration = op->end_iteration,
+                          .bytes = op->link_op.elements * dsched_dtype_bytes(op->dtype),
+                          .bucket = op->bucket,
+                          .link = op->link,
+                          .posted_ns = op->link_op.posted_ns - rt->clock_origin_ns,
+                          .start_ns = op->link_op.start_ns - rt->clock_origin_ns,
+                          .end_ns = op->link_op.end_ns - rt->clock_origin_ns};
+    rt->record.bytes += done.bytes;
+    op->in_flight = 0;
+    ring_put(&rt->ops, &done);
+}
+
+/* --- the control channel ---------------------------------------------------------------------- */
+
+/* Which plan this rank votes for. A newer offer waits until no result that is still under way can
+ * switch to the older candidate. */
+static void boundary_choose_candidate(struct deft_runtime *rt) {
+    if (rt->candidate != NULL && rt->candidate_until == 0 &&
+        __atomic_load_n(&rt->mailbox.offered, __ATOMIC_RELAXED) != NULL) {
+        rt->candidate_until = rt->iteration + CONTROL_LAG;
+    }
+    if (rt->candidate != NULL && rt->candidate_until != 0 && rt->iteration >= rt->candidate_until) {
+        mailbox_retire(&rt->mailbox, rt->candidate);
+        rt->candidate = NULL;
+    }
+    if (rt->candidate == NULL) {
+        rt->candidate = mailbox_take(&rt->mailbox);
+        rt->candidate_until = 0;
+    }
+}
+
+static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error *error) {
+    boundary_choose_candidate(rt);
+    const struct engine *named =
+        rt->candidate != NULL && rt->candidate_until == 0 ? rt->candidate : rt->engine;
+    struct control_vote vote = {.seq = named->seq,
+                                .hash = named->hash,
+                                .boundary = rt->iteration,
+                                .drain = rt->drain_wished,
+                                .stop = rt->stop_wished};
+    struct control_result result = {.known = 0};
+    int64_t wait_ns = 0;
+    enum deft_status status = control_post(&rt->control, &vote);
+    if (status == DEFT_OK) {
+        status = control_result(&rt->control, &result, &wait_ns);
+    }
+    rt->record.exposed_ns += wait_ns;
+    rt->stats.control_ns += wait_ns;
+    if (status != DEFT_OK) {
+        return failure_from_link(rt, &rt->control_link, status, error);
+    }
+    if (result.out_of_step) {
+        (void)deft_fail(&rt->failure, DEFT_MISMATCH, 0,
+                        "the ranks are at different iterations (this one is at %llu): do all ranks "
+                        "run the same loop?",
+                        (unsigned long long)rt->iteration);
+        return failure_check(rt, error);
+    }
+    rt->switching = result.agreed && result.seq > rt->engine->seq && rt->candidate != NULL &&
+                    rt->candidate->seq == result.seq;
+    rt->update.stop_agreed = (uint32_t)result.stop;
+    rt->update.drain_agreed = (uint32_t)result.drain;
+    if (result.drain) {
+        rt->drain_wished = 0;
+    }
+    return DEFT_OK;
+}
+
+/* --- landed averages -------------------------------------------------------------------------- */
+
+/* Lookahead: parameters go back to the anchor, from which landed averages move them. */
+static void boundary_undo_previews(struct deft_runtime *rt) {
+    struct engine *engine = rt->engine;
+    for (uint32_t i = 0; engine->anchor != NULL && i < rt->space.n_tensors; i++) {
+        const struct space_tensor *tensor = &rt->space.tensors[i];
+        if (engine->previewed[i]) {
+            memcpy(tensor->parameters, engine->anchor + tensor->offset_bytes,
+                   (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+            engine->previewed[i] = 0;
+        }
+    }
+}
+
+/* Fills engine->due: per bucket the oldest op in flight that is due now (or any, when draining). */
+static uint32_t boundary_collect(struct deft_runtime *rt, int all) {
+    struct engine *engine = rt->engine;
+    uint32_t n_due = 0;
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        struct engine_op *op = engine_oldest(engine, b);
+        int due = op != NULL && (all || op->end_iteration + op->delay <= rt->iteration);
+        engine->due[b] = due ? op : NULL;
+        n_due += (uint32_t)due;
+    }
+    return n_due;
+}
+
+static uint32_t boundary_lane_number(const struct engine *engine, const struct engine_op *op) {
+    return (uint32_t)(op->generation % engine->n_lanes);
+}
+
+/* Awaits what is due and finds the generations that some rank made non-finite: the sum shows it to
+ * all ranks alike, so all of them skip it. */
+static enum deft_status boundary_await(struct deft_runtime *rt, struct deft_error *error) {
+    struct engine *engine = rt->engine;
+    memset(engine->lane_bad, 0, engine->n_lanes);
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        struct engine_op *op = engine->due[b];
+        if (op == NULL) {
+            continue;
+        }
+        enum deft_status status = boundary_wait(rt, op, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+        if (!isfinite(op->landed_sq)) {
+            engine->lane_bad[boundary_lane_number(engine, op)] = 1;
+        } else {
+            rt->record.grad_sq_mean =
+                (isnan(rt->record.grad_sq_mean) ? 0 : rt->record.grad_sq_mean) + op->landed_sq;
+        }
+        rt->update.merge = op->merged;
+        rt->update.delay = (uint32_t)(rt->iteration - op->end_iteration);
+    }
+    return DEFT_OK;
+}
+
+/* The landed gradient of tensor `id`, or NULL when it is not due, not whole or skipped. */
+static void *boundary_landed_gradient(struct deft_runtime *rt, uint32_t id) {
+    struct engine *engine = rt->engine;
+    const struct engine_extent *extent = &engine->extents[id];
+    const struct engine_op *op = engine->due[extent->first];
+    for (uint32_t b = extent->first; b < extent->first + extent->n; b++) {
+        if (op == NULL || engine->due[b] == NULL || engine->due[b]->generation != op->generation) {
+            return NULL;
+        }
+    }
+    if (engine->lane_bad[boundary_lane_number(engine, op)]) {
+        return NULL;
+    }
+    const struct space_tensor *tensor = &rt->space.tensors[id];
+    void *gradient = engine_lane_of(engine, op->generation)->flat + tensor->offset_bytes;
+    if (op->merged != op->planned) { /* a drain cut the generation short: still the mean */
+        kernels_scale(tensor->dtype, gradient, tensor->elements,
+                      (double)op->planned / (double)op->merged);
+    }
+    return gradient;
+}
+
+/* Hands out what is due. Returns the number of tensors that take part. */
+static uint32_t boundary_hand_landed(struct deft_runtime *rt) {
+    uint32_t n = 0;
+    uint32_t n_bad = 0;
+    for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
+        rt->gradients[i] = boundary_landed_gradient(rt, i);
+        n += rt->gradients[i] != NULL;
+    }
+    for (uint32_t l = 0; l < rt->engine->n_lanes; l++) {
+        n_bad += rt->engine->lane_bad[l];
+    }
+    rt->update.skipped += n_bad;
+    rt->record.skipped += n_bad;
+    rt->record.updates += n > 0;
+    rt->update.landed = 1;
+    rt->update.action = n > 0 ? DEFT_APPLY : DEFT_DONE;
+    return n;
+}
+
+static void boundary_retire_due(struct deft_runtime *rt) {
+    struct engine *engine = rt->engine;
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        if (engine->due[b] != NULL) {
+            boundary_retire(rt, engine->due[b]);
+            engine->due[b] = NULL;
+        }
+    }
+}
+
+/* --- phases: each returns with rt->phase set to what comes next; update.action other than
+ * DEFT_DONE hands out
+ * ------------------------------------------------------------------------------- */
+
+static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error *error) {
+    if (rt->n_given != rt->space.n_tensors) {
+        uint32_t i = 0;
+        while (i < rt->space.n_tensors && rt->was_given[i]) {
+            i++;
+        }
+        return deft_fail(error, DEFT_STATE, 0,
+                         "iteration %llu: tensor %s and %u others have no gradient; every tensor "
+                         "needs one deft_grad_ready before deft_step (NULL counts as zeros)",
+                         (unsigned long long)rt->iteration, rt->space.tensors[i].name,
+                         rt->space.n_tensors - rt->n_given - 1);
+    }
+    rt->boundary_ns = clock_monotonic_ns();
+    rt->record.backward_ns = rt->boundary_ns - rt->backward_ns;
+    rt->own_bad = !isfinite(rt->record.grad_sq_local);
+    memset(&rt->update, 0, sizeof(rt->update));
+    rt->update.iteration = rt->iteration;
+    rt->n_readiness++;
+    enum deft_status status = boundary_vote(rt, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    if (rt->engine->plan.rule != DSCHED_AVERAGED) {
+        rt->phase = PHASE_LAND;
+        return DEFT_OK;
+    }
+    rt->phase = PHASE_OWN;
+    if (!rt->own_bad) {
+        for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
+            /* The caller's own memory, handed back to it: it may write there. */
+            memcpy(&rt->gradients[i], &rt->given[i], sizeof(rt->gradients[i]));
+        }
+        rt->update.landed = 0;
+        rt->update.merge = 1;
+        rt->update.action = DEFT_APPLY;
+    }
+    return DEFT_OK;
+}
+
+static enum deft_status boundary_land(struct deft_runtime *rt, struct deft_error *error) {
+    rt->phase = PHASE_LANDED;
+    if (boundary_collect(rt, 0) == 0) {
+        return DEFT_OK;
+    }
+    enum deft_status status = boundary_await(rt, error);
+    if (status == DEFT_OK) {
+        boundary_undo_previews(rt);
+        (void)boundary_hand_landed(rt);
+    }
+    return status;
+}
+
+static enum deft_status boundary_preview(struct deft_runtime *rt) {
+    struct engine *engine = rt->engine;
+    uint32_t n = 0;
+    rt->phase = PHASE_SETTLE;
+    if (engine->plan.rule != DSCHED_LOOKAHEAD || rt->switching || rt->own_bad) {
+        return DEFT_OK;
+    }
+    for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
+        const struct space_tensor *tensor = &rt->space.tensors[i];
+        int late = engine_oldest(engine, engine->extents[i].first) != NULL;
+        memcpy(&rt->gradients[i], &rt->given[i], sizeof(rt->gradients[i]));
+        if (!late || rt->given[i] == NULL) {
+            rt->gradients[i] = NULL;
+            continue;
+        }
+        memcpy(engine->anchor + tensor->offset_bytes, tensor->parameters,
+               (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+        engine->previewed[i] = 1;
+        n++;
+    }
+    rt->update.landed = 0;
+    rt->update.merge = 1;
+    rt->update.delay = 0;
+    rt->update.action = n > 0 ? DEFT_PREVIEW : DEFT_DONE;
+    return DEFT_OK;
+}
+
+static enum deft_status boundary_settle(struct deft_runtime *rt) {
+    struct engine *engine = rt->engine;
+    if (++engine->gen_iter == engine->plan.merge[engine->gen_index]) {
+        engine->gen_iter = 0;
+        engine->gen_index = (engine->gen_index + 1) % engine->plan.n_generations;
+        engine->generation++;
+    }
+    rt->phase = rt->switching ? PHASE_DRAIN : PHASE_FINISH;
+    return DEFT_OK;
+}
+
+/* The gradients accumulated so far become a generation of fewer iterations. */
+static enum deft_status boundary_post_part(struct deft_runtime *rt, struct deft_error *error) {
+    struct engine *engine = rt->engine;
+    struct engine_lane *lane = engine_lane_of(engine, engine->generation);
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        enum deft_status status = gradients_post(rt, &lane->ops[b], engine->gen_iter);
+        if (status != DEFT_OK) {
+            return failure_from_link(rt, &rt->links[lane->ops[b].link], status, error);
+        }
+    }
+    engine->gen_iter = 0;
+    engine->gen_index = (engine->gen_index + 1) % engine->plan.n_generations;
+    engine->generation++;
+    return DEFT_OK;
+}
+
+static void boundary_switch(struct deft_runtime *rt) {
+    struct engine *old = rt->engine;
+    rt->engine = rt->candidate;
+    rt->candidate = NULL;
+    rt->switching = 0;
+    if (rt->engine->anchor != NULL) {
+        averaged_save(rt, rt->engine->anchor);
+    }
+    rt->stats.switches++;
+    mailbox_event(&rt->mailbox, IPC_EVENT_SWITCHED, rt->engine->seq, rt->iteration + 1, 0, "");
+    mailbox_retire(&rt->mailbox, old);
+}
+
+static enum deft_status boundary_drain_next(struct deft_runtime *rt, struct deft_error *error) {
+    struct engine *engine = rt->engine;
+    enum deft_status status = DEFT_OK;
+    if (engine->plan.rule == DSCHED_AVERAGED) {
+        status = averaged_drain(rt, error);
+    } else {
+        if (engine->gen_iter > 0) {
+            status = boundary_post_part(rt, error);
+        }
+        if (status == DEFT_OK && boundary_collect(rt, 1) > 0) {
+            rt->phase = PHASE_DRAINED;
+            status = boundary_await(rt, error);
+            if (status == DEFT_OK) {
+                boundary_undo_previews(rt);
+                (void)boundary_hand_landed(rt);
+            }
+            return status;
+        }
+        boundary_undo_previews(rt);
+        engine_rewind(engine);
+    }
+    if (status == DEFT_OK && rt->switching) {
+        boundary_switch(rt);
+    }
+    rt->record.flags |= IPC_ITERATION_DRAINED;
+    rt->phase = PHASE_FINISH;
+    return status;
+}
+
+static void boundary_publish_readiness(struct deft_runtime *rt) {
+    enum { EVERY = 16 };
+    if (rt->n_readiness < EVERY || pthread_mutex_trylock(&rt->mailbox.lock) != 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
+        rt->mailbox.readiness[i] = rt->readiness_sum_ns[i] / rt->n_readiness;
+    }
+    rt->mailbox.readiness_head = (struct ipc_readiness){.iteration = rt->iteration,
+                                                        .n_iterations = rt->n_readiness,
+                                                        .n_tensors = rt->space.n_tensors};
+    (void)pthread_mutex_unlock(&rt->mailbox.lock);
+    memset(rt->readiness_sum_ns, 0, rt->space.n_tensors * sizeof(*rt->readiness_sum_ns));
+    rt->n_readiness = 0;
+}
+
+static void boundary_finish_iteration(struct deft_runtime *rt) {
+    struct ipc_iteration *record = &rt->record;
+    record->iteration = rt->iteration;
+    record->plan_seq = rt->stats.plan_seq;
+    record->merge = rt->update.merge;
+    record->runtime_ns =
+        clock_monotonic_ns() - rt->boundary_ns - record->exposed_ns - record->optimizer_ns;
+    rt->finished = *record;
+    rt->has_finished = 1;
+    rt->stats.iterations++;
+    rt->stats.updates += record->updates;
+    rt->stats.skipped += record->skipped;
+    rt->stats.exposed_ns += record->exposed_ns;
+    rt->stats.plan_seq = rt->engine->seq;
+    rt->stats.plan_hash = rt->engine->hash;
+    boundary_publish_readiness(rt);
+    rt->iteration++;
+}
+
+static enum deft_status boundary_finish(struct deft_runtime *rt) {
+    if (rt->draining) {
+        rt->stats.updates += rt->record.updates;
+        rt->stats.skipped += rt->record.skipped;
+        rt->stats.exposed_ns += rt->record.exposed_ns;
+        rt->draining = 0;
+    } else {
+        boundary_finish_iteration(rt);
+    }
+    gradients_expect(rt);
+    rt->phase = PHASE_COMPUTE;
+    rt->update.action = DEFT_DONE;
+    return DEFT_OK;
+}
+
+static enum deft_status boundary_phase(struct deft_runtime *rt, struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    switch (rt->phase) {
+    case PHASE_COMPUTE:
+        return boundary_open(rt, error);
+    case PHASE_OWN:
+        status = averaged_boundary(rt, error);
+        rt->phase = PHASE_SETTLE;
+        return status;
+    case PHASE_LAND:
+        return boundary_land(rt, error);
+    case PHASE_LANDED:
+        boundary_retire_due(rt);
+        rt->phase = PHASE_PREVIEW;
+        return DEFT_OK;
+    case PHASE_PREVIEW:
+        return boundary_preview(rt);
+    case PHASE_SETTLE:
+        return boundary_settle(rt);
+    case PHASE_DRAIN:
+        return boundary_drain_next(rt, error);
+    case PHASE_DRAINED:
+        boundary_retire_due(rt);
+        rt->phase = PHASE_DRAIN;
+        return DEFT_OK;
+    case PHASE_FINISH:
+        return boundary_finish(rt);
+    }
+    return DEFT_STATE;
+}
+
+/* Runs phases until one hands something out or the boundary is complete. */
+static enum deft_status boundary_run(struct deft_runtime *rt, struct deft_update *out,
+                                     struct deft_error *error) {
+    if (rt->handed_ns != 0) {
+        rt->record.optimizer_ns += clock_monotonic_ns() - rt->handed_ns;
+        rt->handed_ns = 0;
+    }
+    rt->update.action = DEFT_DONE;
+    do {
+        enum deft_status status = boundary_phase(rt, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+    } while (rt->update.action == DEFT_DONE && rt->phase != PHASE_COMPUTE);
+    rt->update.gradients = (void *const *)rt->gradients;
+    *out = rt->update;
+    if (rt->update.action != DEFT_DONE) {
+        rt->handed_ns = clock_monotonic_ns();
+    }
+    return DEFT_OK;
+}
+
+enum deft_status deft_step(struct deft_runtime *rt, struct deft_update *out,
+                           struct deft_error *error) {
+    if (failure_check(rt, error) != DEFT_OK) {
+        return rt->failure.status;
+    }
+    if (rt->life != RUNTIME_COMMITTED || rt->draining) {
+        return deft_fail(error, DEFT_STATE, 0, "deft_step was called %s",
+                         rt->draining ? "before deft_drain was done" : "before deft_commit");
+    }
+    return boundary_run(rt, out, error);
+}
+
+enum deft_status deft_drain(struct deft_runtime *rt, struct deft_update *out,
+                            struct deft_error *error) {
+    if (failure_check(rt, error) != DEFT_OK) {
+        return rt->failure.status;
+    }
+    if (rt->life != RUNTIME_COMMITTED ||
+        (!rt->draining && (rt->phase != PHASE_COMPUTE || rt->n_given > 0))) {
+        return deft_fail(error, DEFT_STATE, 0, "deft_drain was called %s",
+                         rt->life != RUNTIME_COMMITTED ? "before deft_commit"
+                                                       : "inside an iteration");
+    }
+    if (!rt->draining) {
+        rt->draining = 1;
+        rt->phase = PHASE_DRAIN;
+        memset(&rt->update, 0, sizeof(rt->update));
+        rt->update.iteration = rt->iteration;
+        if (rt->has_finished) { /* what follows a drain, such as an evaluation, is no step time */
+            ring_put(&rt->iterations, &rt->finished);
+            rt->has_finished = 0;
+        }
+    }
+    return boundary_run(rt, out, error);
+}

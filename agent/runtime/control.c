@@ -1,0 +1,60 @@
+#include "runtime/control.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+
+/* One MAX serves for maxima and, of the complement, for minima: max(~x) = ~min(x). */
+enum { SEQ, SEQ_MIN, HASH, HASH_MIN, BOUNDARY, BOUNDARY_MIN, DRAIN, STOP };
+
+enum deft_status control_post(struct control *control, const struct control_vote *vote) {
+    struct control_round *round = &control->rounds[control->n_posted % (CONTROL_LAG + 1)];
+    int64_t *values = round->values;
+    values[SEQ] = (int64_t)vote->seq;
+    values[SEQ_MIN] = ~values[SEQ];
+    values[HASH] = (int64_t)vote->hash;
+    values[HASH_MIN] = ~values[HASH];
+    values[BOUNDARY] = (int64_t)vote->boundary;
+    values[BOUNDARY_MIN] = ~values[BOUNDARY];
+    values[DRAIN] = vote->drain;
+    values[STOP] = vote->stop;
+    control->n_posted++;
+    if (control->link == NULL) {
+        return DEFT_OK;
+    }
+    round->op = (struct link_op){
+        .data = values, .elements = CONTROL_VALUES, .dtype = LINK_I64, .reduce = LINK_MAX};
+    return control->ops->post(control->link, &round->op);
+}
+
+enum deft_status control_result(struct control *control, struct control_result *out,
+                                int64_t *out_wait_ns) {
+    memset(out, 0, sizeof(*out));
+    *out_wait_ns = 0;
+    if (control->n_posted <= CONTROL_LAG) {
+        return DEFT_OK;
+    }
+    struct control_round *round =
+        &control->rounds[(control->n_posted - 1 - CONTROL_LAG) % (CONTROL_LAG + 1)];
+    if (control->link != NULL && !link_test(&round->op)) {
+        int64_t begin_ns = clock_monotonic_ns();
+        enum deft_status status = control->ops->wait(control->link, &round->op, INT64_MAX);
+        *out_wait_ns = clock_monotonic_ns() - begin_ns;
+        if (status != DEFT_OK) {
+            return status;
+        }
+    } else if (control->link != NULL && round->op.status != DEFT_OK) {
+        return round->op.status;
+    }
+    const int64_t *values = round->values;
+    int same_seq = values[SEQ] == ~values[SEQ_MIN];
+    int same_hash = values[HASH] == ~values[HASH_MIN];
+    out->known = 1;
+    out->agreed = same_seq && same_hash;
+    out->conflict = same_seq && !same_hash;
+    out->seq = (uint64_t)values[SEQ];
+    out->out_of_step = values[BOUNDARY] != ~values[BOUNDARY_MIN];
+    out->drain = values[DRAIN] != 0;
+    out->stop = values[STOP] != 0;
+    return DEFT_OK;
+}

@@ -1,0 +1,50 @@
+/* The control channel: one tiny all-reduce per boundary on a connection of its own. What the ranks
+ * say at boundary t is known and used by all of them at boundary t + CONTROL_LAG, so nobody waits
+ * for it in practice, no clocks are needed, and a rank that lacks a plan keeps everybody on the old
+ * one. */
+#ifndef CONTROL_H
+#define CONTROL_H
+
+#include <stdint.h>
+
+#include "link/link.h"
+
+#define CONTROL_LAG 2u
+
+/* What one rank says, and what all ranks said. */
+struct control_vote {
+    uint64_t seq;  /* newest plan this rank could run */
+    uint64_t hash; /* of that plan */
+    uint64_t boundary;
+    int drain;
+    int stop;
+};
+struct control_result {
+    int known;    /* 0 for the first CONTROL_LAG boundaries */
+    int agreed;   /* all ranks named the same plan */
+    uint64_t seq; /* that plan */
+    int conflict; /* same seq, different hash: the controller's fault; nobody switches */
+    int drain;
+    int stop;
+    int out_of_step; /* ranks are at different boundaries: the caller's loop differs between ranks
+                      */
+};
+
+#define CONTROL_VALUES 8u
+struct control {
+    const struct link_ops *ops;
+    struct link *link; /* NULL in a world of one rank: a vote is its own result */
+    struct control_round {
+        int64_t values[CONTROL_VALUES];
+        struct link_op op;
+    } rounds[CONTROL_LAG + 1];
+    uint64_t n_posted;
+};
+
+DEFT_NODISCARD enum deft_status control_post(struct control *control,
+                                             const struct control_vote *vote);
+/* The result that is due at the boundary voted last. `*out_wait_ns` is the time spent waiting. */
+DEFT_NODISCARD enum deft_status control_result(struct control *control, struct control_result *out,
+                                               int64_t *out_wait_ns);
+
+#endif

@@ -1,0 +1,130 @@
+/* Forward, backward and deft_grad_ready: gradients are accumulated into the pending generation,
+ * their norms are taken in the same pass, and buckets are posted as they become complete. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/kernels.h"
+#include "runtime/runtime.h"
+
+void deft_forward_begin(struct deft_runtime *rt) {
+    int64_t now_ns = clock_monotonic_ns();
+    if (rt->has_finished) {
+        rt->finished.step_ns = now_ns - rt->begin_ns;
+        ring_put(&rt->iterations, &rt->finished);
+        rt->has_finished = 0;
+    }
+    rt->begin_ns = now_ns;
+    rt->backward_ns = now_ns;
+}
+
+void deft_loss(struct deft_runtime *rt, double loss) {
+    rt->record.loss = loss;
+}
+
+void deft_backward_begin(struct deft_runtime *rt) {
+    rt->backward_ns = clock_monotonic_ns();
+    rt->record.forward_ns = rt->backward_ns - rt->begin_ns;
+}
+
+static int gradients_last_of_generation(const struct engine *engine) {
+    return engine->gen_iter + 1 == engine->plan.merge[engine->gen_index];
+}
+
+void gradients_expect(struct deft_runtime *rt) {
+    struct engine *engine = rt->engine;
+    rt->n_given = 0;
+    rt->own_bad = 0;
+    memset(rt->was_given, 0, rt->space.n_tensors);
+    memset(&rt->record, 0, sizeof(rt->record));
+    rt->record.loss = NAN;
+    rt->record.grad_sq_mean = NAN;
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        engine->buckets[b].n_missing = engine->buckets[b].n_pieces;
+    }
+    memset(engine->next_post, 0, sizeof(engine->next_post));
+}
+
+enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op, uint32_t merged) {
+    struct engine *engine = rt->engine;
+    const struct dsched_op *planned = dsched_plan_op(&engine->plan, engine->gen_index, op->bucket);
+    const struct runtime_link *link = &rt->links[planned->link];
+    op->generation = engine->generation;
+    op->end_iteration = rt->iteration;
+    op->merged = merged;
+    op->planned = engine->plan.merge[engine->gen_index];
+    op->link = planned->link;
+    op->delay = planned->delay;
+    op->in_flight = 1;
+    return link->ops->post(link->link, &op->link_op);
+}
+
+/* Posts on every link the buckets that are complete, in order: an earlier bucket of the same link
+ * that is not complete holds back the later ones, because the order must be the same on all ranks.
+ */
+static enum deft_status gradients_post_complete(struct deft_runtime *rt) {
+    struct engine *engine = rt->engine;
+    struct engine_lane *lane = engine_lane_of(engine, engine->generation);
+    uint32_t merge = engine->plan.merge[engine->gen_index];
+    enum deft_status status = DEFT_OK;
+    for (uint32_t l = 0; l < engine->plan.n_links; l++) {
+        uint32_t b = engine->next_post[l];
+        for (; b < engine->plan.n_buckets && status == DEFT_OK; b++) {
+            if (dsched_plan_op(&engine->plan, engine->gen_index, b)->link != l) {
+                continue;
+            }
+            if (engine->buckets[b].n_missing > 0) {
+                break;
+            }
+            status = gradients_post(rt, &lane->ops[b], merge);
+        }
+        engine->next_post[l] = b;
+    }
+    return status;
+}
+
+static double gradients_accumulate(struct deft_runtime *rt, const struct space_tensor *tensor,
+                                   const void *gradient) {
+    struct engine *engine = rt->engine;
+    if (engine->plan.rule == DSCHED_AVERAGED) {
+        return gradient != NULL ? kernels_norm(tensor->dtype, gradient, tensor->elements) : 0;
+    }
+    struct engine_lane *lane = engine_lane_of(engine, engine->generation);
+    void *into = lane->flat + tensor->offset_bytes;
+    double factor =
+        1.0 / ((double)rt->options.n_ranks * (double)engine->plan.merge[engine->gen_index]);
+    if (engine->gen_iter == 0) {
+        return kernels_copy(tensor->dtype, into, gradient, tensor->elements, factor);
+    }
+    return kernels_add(tensor->dtype, into, gradient, tensor->elements, factor);
+}
+
+enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id, const void *gradient) {
+    if (rt->failure.status != DEFT_OK) {
+        return rt->failure.status;
+    }
+    if (rt->life != RUNTIME_COMMITTED || rt->phase != PHASE_COMPUTE) {
+        return DEFT_STATE;
+    }
+    if (id >= rt->space.n_tensors || rt->was_given[id]) {
+        return DEFT_INVALID;
+    }
+    struct engine *engine = rt->engine;
+    rt->readiness_sum_ns[id] += clock_monotonic_ns() - rt->backward_ns;
+    rt->given[id] = gradient;
+    rt->was_given[id] = 1;
+    rt->n_given++;
+    rt->record.grad_sq_local += gradients_accumulate(rt, &rt->space.tensors[id], gradient);
+    if (engine->plan.rule == DSCHED_AVERAGED || !gradients_last_of_generation(engine)) {
+        return DEFT_OK;
+    }
+    const struct engine_extent *extent = &engine->extents[id];
+    for (uint32_t b = extent->first; b < extent->first + extent->n; b++) {
+        engine->buckets[b].n_missing--;
+    }
+    enum deft_status status = gradients_post_complete(rt);
+    if (status != DEFT_OK) {
+        status = failure_from_link(rt, &rt->links[0], status, NULL);
+    }
+    return status;
+}

@@ -1,0 +1,310 @@
+/* Life of a runtime: open, tensors, commit, close; and what it tells about itself. */
+#include "runtime/runtime.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "runtime/meeting.h"
+
+/* The built-in plan is what PyTorch's DDP does with its defaults. */
+#define RUNTIME_FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
+#define RUNTIME_LATER_BUCKET_BYTES (UINT64_C(25) << 20)
+/* 80 s of iterations at 100 per second, should the agent be away. */
+#define RUNTIME_ITERATION_SLOTS UINT64_C(8192)
+#define RUNTIME_OP_SLOTS        UINT64_C(16384)
+/* Ranks end at slightly different times; links close when all have said goodbye, or after this. */
+#define RUNTIME_LEAVE_NS INT64_C(1000000000)
+
+#define RUNTIME_STRINGIFY(x) #x
+#define RUNTIME_STRING(x)    RUNTIME_STRINGIFY(x)
+
+const char *deft_version(void) {
+    return RUNTIME_STRING(DEFT_VERSION_MAJOR) "." RUNTIME_STRING(
+        DEFT_VERSION_MINOR) "." RUNTIME_STRING(DEFT_VERSION_PATCH);
+}
+
+static enum deft_status runtime_check(const struct deft_options *options,
+                                      struct deft_error *error) {
+    if (options->size_bytes != sizeof(*options)) {
+        return deft_fail(error, DEFT_MISMATCH, 0,
+                         "the options have %zu bytes, this library expects %zu: the program was "
+                         "compiled against another version, or deft_options_init was not called",
+                         options->size_bytes, sizeof(*options));
+    }
+    if (options->n_ranks < 1 || options->n_ranks > DEFT_MAX_RANKS || options->rank < 0 ||
+        options->rank >= options->n_ranks) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "this is rank %d of %d; expected a rank of 0..n-1 and at most %d ranks",
+                         options->rank, options->n_ranks, DEFT_MAX_RANKS);
+    }
+    if (options->job_id == NULL || options->links == NULL || options->links[0] == '\0' ||
+        strlen(options->job_id) >= IPC_ID_BYTES) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "job_id and links must be set, and job_id shorter than %u bytes",
+                         IPC_ID_BYTES);
+    }
+    if (options->allgather == NULL && options->n_ranks > 1 &&
+        (options->master_host == NULL || options->master_port == 0)) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "without an all-gather of the caller, master_host and master_port must be "
+                         "set (DEFT_MASTER_ADDR, DEFT_MASTER_PORT)");
+    }
+    return DEFT_OK;
+}
+
+/* The caller's strings may go away. */
+static enum deft_status runtime_copy_options(struct deft_runtime *rt,
+                                             const struct deft_options *options,
+                                             struct deft_error *error) {
+    rt->options = *options;
+    const char **texts[] = {&rt->options.job_id, &rt->options.job_name, &rt->options.master_host,
+                            &rt->options.links, &rt->options.agent_socket};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        rt->strings[i] = strdup(*texts[i] != NULL ? *texts[i] : "");
+        if (rt->strings[i] == NULL) {
+            return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a runtime");
+        }
+        *texts[i] = rt->strings[i];
+    }
+    return DEFT_OK;
+}
+
+enum deft_status deft_open(const struct deft_options *options, struct deft_runtime **out,
+                           struct deft_error *error) {
+    enum deft_status status = runtime_check(options, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    struct deft_runtime *rt = calloc(1, sizeof(*rt));
+    if (rt == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a runtime");
+    }
+    (void)pthread_mutex_init(&rt->failure_lock, NULL);
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&rt->failure_known, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    status = runtime_copy_options(rt, options, error);
+    if (status == DEFT_OK) {
+        status = meeting_begin(rt, error);
+    }
+    if (status != DEFT_OK) {
+        deft_close(rt);
+        return status;
+    }
+    *out = rt;
+    return DEFT_OK;
+}
+
+enum deft_status deft_tensor_add(struct deft_runtime *rt, const struct deft_tensor *tensor,
+                                 uint32_t *out_id, struct deft_error *error) {
+    if (rt->life != RUNTIME_OPEN) {
+        return deft_fail(error, DEFT_STATE, 0, "tensor %s was added after commit", tensor->name);
+    }
+    return space_add(&rt->space, tensor, out_id, error);
+}
+
+static enum deft_status runtime_allocate(struct deft_runtime *rt, struct deft_error *error) {
+    uint32_t n = rt->space.n_tensors;
+    rt->gradients = calloc(n, sizeof(void *));
+    rt->given = calloc(n, sizeof(void *));
+    rt->was_given = calloc(n, 1);
+    rt->readiness_sum_ns = calloc(n, sizeof(*rt->readiness_sum_ns));
+    if (rt->gradients == NULL || rt->given == NULL || rt->was_given == NULL ||
+        rt->readiness_sum_ns == NULL || !mailbox_init(&rt->mailbox, n) ||
+        !ring_init(&rt->iterations, sizeof(struct ipc_iteration), RUNTIME_ITERATION_SLOTS) ||
+        !ring_init(&rt->ops, sizeof(struct ipc_op), RUNTIME_OP_SLOTS)) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %u tensors", n);
+    }
+    return DEFT_OK;
+}
+
+static enum deft_status runtime_first_engine(struct deft_runtime *rt, struct deft_error *error) {
+    struct dsched_table table = space_table(&rt->space);
+    struct dsched_plan plan;
+    if (dsched_plan_ddp(&table, RUNTIME_FIRST_BUCKET_BYTES, RUNTIME_LATER_BUCKET_BYTES, &plan) !=
+        DSCHED_OK) {
+        return deft_fail(error, DEFT_LIMIT, 0, "%" PRIu64 " elements do not fit into buckets",
+                         rt->space.n_elements);
+    }
+    enum deft_status status = engine_create(&plan, 0, &rt->space, &rt->engine, error);
+    dsched_plan_done(&plan);
+    if (status == DEFT_OK) {
+        rt->stats.plan_hash = rt->engine->hash;
+        gradients_expect(rt);
+    }
+    return status;
+}
+
+enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) {
+    if (rt->life != RUNTIME_OPEN) {
+        return deft_fail(error, DEFT_STATE, 0, "deft_commit was called twice");
+    }
+    enum deft_status status = space_seal(&rt->space, error);
+    if (status == DEFT_OK) {
+        status = runtime_allocate(rt, error);
+    }
+    if (status == DEFT_OK) {
+        status = runtime_first_engine(rt, error);
+    }
+    if (status == DEFT_OK) {
+        status = meeting_compare(rt, error);
+    }
+    if (status == DEFT_OK) {
+        status = meeting_open_links(rt, error);
+    }
+    if (status == DEFT_OK && rt->star != NULL) {
+        status = star_watch(rt->star, failure_lost, rt, error);
+    }
+    if (status == DEFT_OK) {
+        status = probe_links(rt, error);
+    }
+    if (status == DEFT_OK) {
+        status = probe_share_parameters(rt, error);
+    }
+    if (status == DEFT_OK) {
+        rt->clock_origin_ns = clock_monotonic_ns();
+        status = telemetry_start(rt, error);
+    }
+    if (status == DEFT_OK) {
+        rt->life = RUNTIME_COMMITTED;
+    } else if (rt->failure.status == DEFT_OK) {
+        (void)deft_fail(&rt->failure, status, 0, "%s",
+                        error != NULL ? error->text : deft_status_text(status));
+    }
+    return status;
+}
+
+enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t hash,
+                                const void *bytes, size_t n_bytes, struct deft_error *error) {
+    struct dsched_table table = space_table(&rt->space);
+    struct dsched_error why = {.text = ""};
+    struct dsched_plan plan;
+    struct engine *engine = NULL;
+    memset(&plan, 0, sizeof(plan));
+    enum deft_status status = DEFT_OK;
+    if (dsched_plan_decode(bytes, n_bytes, &plan, &why) != DSCHED_OK ||
+        dsched_plan_validate(&plan, &table, rt->n_links, &why) != DSCHED_OK) {
+        status = deft_fail(error, DEFT_INVALID, 0, "plan %" PRIu64 ": %s", seq, why.text);
+    } else if (dsched_plan_hash(&plan) != hash) {
+        status =
+            deft_fail(error, DEFT_MISMATCH, 0,
+                      "plan %" PRIu64 ": its hash is %016" PRIx64 ", %016" PRIx64 " was announced",
+                      seq, dsched_plan_hash(&plan), hash);
+    } else if ((plan.rule == DSCHED_LOOKAHEAD || plan.rule == DSCHED_AVERAGED) &&
+               !space_has_parameters(&rt->space)) {
+        status = deft_fail(error, DEFT_UNSUPPORTED, 0,
+                           "plan %" PRIu64 ": rule %s needs registered f32 or f64 parameters", seq,
+                           dsched_rule_name(plan.rule));
+    } else if ((plan.rule == DSCHED_LOOKAHEAD &&
+                (rt->options.capabilities & DEFT_CAN_PREVIEW) == 0) ||
+               (plan.rule == DSCHED_DELAYED && (rt->options.capabilities & DEFT_CAN_SKIP) == 0)) {
+        status = deft_fail(error, DEFT_UNSUPPORTED, 0,
+                           "plan %" PRIu64 ": this program's loop cannot run rule %s", seq,
+                           dsched_rule_name(plan.rule));
+    } else if (rt->options.max_pending_bytes != 0 &&
+               engine_bytes(&plan, &rt->space) > rt->options.max_pending_bytes) {
+        status = deft_fail(error, DEFT_LIMIT, 0,
+                           "plan %" PRIu64 " needs %" PRIu64 " bytes, %" PRIu64 " are allowed", seq,
+                           engine_bytes(&plan, &rt->space), rt->options.max_pending_bytes);
+    } else {
+        status = engine_create(&plan, seq, &rt->space, &engine, error);
+    }
+    dsched_plan_done(&plan);
+    if (status == DEFT_OK) {
+        mailbox_offer(&rt->mailbox, engine);
+    }
+    return status;
+}
+
+void deft_stop_request(struct deft_runtime *rt) {
+    __atomic_store_n(&rt->stop_wished, 1, __ATOMIC_RELAXED);
+}
+
+void deft_drain_request(struct deft_runtime *rt) {
+    __atomic_store_n(&rt->drain_wished, 1, __ATOMIC_RELAXED);
+}
+
+void deft_stats(const struct deft_runtime *rt, struct deft_stats *out) {
+    *out = rt->stats;
+    out->refused = __atomic_load_n(&rt->stats.refused, __ATOMIC_RELAXED);
+    out->agent_connected = (uint32_t)telemetry_connected(rt->telemetry);
+    out->telemetry_dropped = telemetry_dropped(rt->telemetry);
+    if (rt->engine != NULL) {
+        out->pending_bytes =
+            rt->engine->pending_bytes + (rt->candidate != NULL ? rt->candidate->pending_bytes : 0);
+        out->plan_seq = rt->engine->seq;
+        out->plan_hash = rt->engine->hash;
+        strncpy(out->rule, dsched_rule_name(rt->engine->plan.rule), sizeof(out->rule) - 1);
+    }
+}
+
+uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    const struct engine *engine = rt->engine;
+    if (engine == NULL || !space_has_parameters(&rt->space)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
+        const struct space_tensor *tensor = &rt->space.tensors[i];
+        const uint8_t *bytes = tensor->parameters;
+        if (engine->plan.rule == DSCHED_AVERAGED || engine->previewed[i]) {
+            bytes = engine->anchor + tensor->offset_bytes;
+        }
+        size_t n_bytes = (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype);
+        for (size_t k = 0; k < n_bytes; k++) {
+            hash = (hash ^ bytes[k]) * UINT64_C(1099511628211);
+        }
+    }
+    return hash;
+}
+
+/* Returns 1 when a stuck link thread may still write into pending generations. */
+static int runtime_close_links(struct deft_runtime *rt) {
+    int stuck = 0;
+    for (uint32_t l = 0; l < rt->n_links; l++) {
+        stuck |= rt->links[l].ops->close(rt->links[l].link);
+    }
+    if (rt->control_link.ops != NULL) {
+        stuck |= rt->control_link.ops->close(rt->control_link.link);
+    }
+    return stuck;
+}
+
+void deft_close(struct deft_runtime *rt) {
+    if (rt == NULL) {
+        return;
+    }
+    const struct deft_error *failure = rt->failure.status != DEFT_OK ? &rt->failure : NULL;
+    if (rt->has_finished) {
+        ring_put(&rt->iterations, &rt->finished);
+        rt->has_finished = 0;
+    }
+    telemetry_stop(rt->telemetry, failure);
+    if (failure == NULL) {
+        star_leave(rt->star, RUNTIME_LEAVE_NS);
+    }
+    star_close(rt->star, failure);
+    if (runtime_close_links(rt)) {
+        return; /* leaks on purpose: the process is ending after a failure */
+    }
+    engine_destroy(rt->engine);
+    engine_destroy(rt->candidate);
+    mailbox_done(&rt->mailbox);
+    ring_done(&rt->iterations);
+    ring_done(&rt->ops);
+    free((void *)rt->gradients);
+    free((void *)rt->given);
+    free(rt->was_given);
+    free(rt->readiness_sum_ns);
+    space_done(&rt->space);
+    for (size_t i = 0; i < sizeof(rt->strings) / sizeof(rt->strings[0]); i++) {
+        free(rt->strings[i]);
+    }
+    (void)pthread_cond_destroy(&rt->failure_known);
+    (void)pthread_mutex_destroy(&rt->failure_lock);
+    free(rt);
+}

@@ -1,0 +1,162 @@
+/* The inside of struct deft_runtime. Rooms, in the order of an iteration:
+ *   options.c    environment -> struct deft_options
+ *   runtime.c    open, commit, close, statistics
+ *   star*.c      bootstrap and watch          probe.c      first use of the links
+ *   gradients.c  forward, backward, grad_ready: accumulate and post
+ *   boundary.c   step and drain: the state machine, plan switch
+ *   averaged.c   what a boundary does under averaged
+ *   failure.c    from a broken link to one sentence
+ *   telemetry.c  the thread that talks to the agent */
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include <deft/deft.h>
+
+#include "ipc/ipc.h"
+#include "link/link.h"
+#include "runtime/control.h"
+#include "runtime/engine.h"
+#include "runtime/mailbox.h"
+#include "runtime/ring.h"
+#include "runtime/space.h"
+#include "runtime/star.h"
+
+struct telemetry;
+
+struct runtime_link {
+    const struct link_ops *ops;
+    struct link *link;
+    char spec[DSCHED_NAME_BYTES]; /* "gloo:eth0" */
+    uint32_t n_probes;
+    struct dsched_sample probes[IPC_MAX_PROBES];
+};
+
+enum runtime_life { RUNTIME_OPEN, RUNTIME_COMMITTED };
+
+/* Where a boundary stands. Each names what runs when deft_step or deft_drain goes on; the arrows
+ * are in boundary.c. */
+enum runtime_phase {
+    PHASE_COMPUTE, /* between two boundaries: gradients come in */
+    PHASE_OWN,     /* averaged: the caller has stepped on its own gradient */
+    PHASE_LAND,    /* find and await what this boundary applies */
+    PHASE_LANDED,  /* the caller has stepped on landed averages */
+    PHASE_PREVIEW, /* lookahead: hand out this rank's own gradient */
+    PHASE_SETTLE,  /* the iteration is complete: advance in the cycle */
+    PHASE_DRAIN,   /* apply what is in flight, generation by generation */
+    PHASE_DRAINED, /* the caller has stepped on a drained generation */
+    PHASE_FINISH,  /* tell the caller */
+};
+
+struct deft_runtime {
+    struct deft_options options; /* strings owned by `strings` */
+    char *strings[5];
+    enum runtime_life life;
+    char incarnation_key[IPC_ID_BYTES];
+    uint64_t started_ns; /* wall clock of rank 0's open, the same on all ranks */
+
+    struct space space;
+    struct runtime_link links[DSCHED_MAX_LINKS];
+    uint32_t n_links;
+    struct runtime_link control_link;
+    struct control control;
+    struct star *star;
+    deft_allgather_fn allgather;
+    void *allgather_context;
+
+    /* Plans. */
+    struct engine *engine;    /* running */
+    struct engine *candidate; /* this rank votes for it */
+    uint64_t candidate_until; /* results up to this boundary may still switch to it; 0: voting */
+    struct mailbox mailbox;
+
+    /* The present iteration. */
+    uint64_t iteration;
+    enum runtime_phase phase;
+    int draining;       /* deft_drain is in progress */
+    int switching;      /* this boundary ends with the candidate running */
+    void **gradients;   /* [n_tensors], handed out in struct deft_update */
+    const void **given; /* [n_tensors], this iteration's deft_grad_ready pointers */
+    uint8_t *was_given; /* [n_tensors] */
+    uint32_t n_given;
+    int own_bad; /* this rank's gradient is not finite */
+    int64_t begin_ns, backward_ns, boundary_ns, handed_ns;
+    struct ipc_iteration record;   /* of this iteration */
+    struct ipc_iteration finished; /* of the last one, until its step time is known */
+    int has_finished;
+    struct deft_update update; /* figures of the present boundary */
+
+    /* Readiness of gradients since the last publication. */
+    int64_t *readiness_sum_ns; /* [n_tensors] */
+    uint32_t n_readiness;
+
+    /* Wishes: written by any thread or signal handler. */
+    volatile int stop_wished;
+    volatile int drain_wished;
+
+    /* Failure: the watch's thread may write `lost`. */
+    pthread_mutex_t failure_lock;
+    pthread_cond_t failure_known;
+    struct deft_error lost;    /* what the watch found */
+    struct deft_error failure; /* why this runtime is dead; training thread only */
+
+    struct telemetry *telemetry;
+    struct ring iterations; /* struct ipc_iteration */
+    struct ring ops;        /* struct ipc_op */
+    int64_t clock_origin_ns;
+    struct deft_stats stats; /* training thread; telemetry's fields are filled on reading */
+};
+
+/* failure.c */
+/* Turns a link's failure into the runtime's: asks the watch who is gone, aborts everything. */
+enum deft_status failure_from_link(struct deft_runtime *rt, const struct runtime_link *link,
+                                   enum deft_status status, struct deft_error *error);
+/* For star_watch. */
+void failure_lost(void *rt, const struct deft_error *reason);
+/* The sticky failure, if any. */
+enum deft_status failure_check(const struct deft_runtime *rt, struct deft_error *error);
+
+/* probe.c */
+DEFT_NODISCARD enum deft_status probe_links(struct deft_runtime *rt, struct deft_error *error);
+DEFT_NODISCARD enum deft_status probe_share_parameters(struct deft_runtime *rt,
+                                                       struct deft_error *error);
+
+/* gradients.c */
+/* Posts op (generation, bucket): its data is complete. */
+DEFT_NODISCARD enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op,
+                                               uint32_t merged);
+/* Starts waiting for an iteration's gradients. */
+void gradients_expect(struct deft_runtime *rt);
+
+/* boundary.c */
+/* Waits for `op`, counts the exposed time. */
+DEFT_NODISCARD enum deft_status boundary_wait(struct deft_runtime *rt, struct engine_op *op,
+                                              struct deft_error *error);
+/* The op's data has been used: its lane is free again. */
+void boundary_retire(struct deft_runtime *rt, struct engine_op *op);
+/* A validated plan that this rank could run next; takes ownership of nothing. For telemetry and
+ * tests. A plan that is refused is reported to the agent with the sentence. */
+DEFT_NODISCARD enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t hash,
+                                               const void *bytes, size_t n_bytes,
+                                               struct deft_error *error);
+
+/* averaged.c */
+/* After the caller's own step: captures, posts, lands. */
+DEFT_NODISCARD enum deft_status averaged_boundary(struct deft_runtime *rt,
+                                                  struct deft_error *error);
+/* Lands everything; afterwards the parameters are the anchor. */
+DEFT_NODISCARD enum deft_status averaged_drain(struct deft_runtime *rt, struct deft_error *error);
+/* Copies between registered parameters and a flat buffer. */
+void averaged_save(const struct deft_runtime *rt, uint8_t *flat);
+void averaged_restore(const struct deft_runtime *rt, const uint8_t *flat);
+
+/* telemetry.c */
+DEFT_NODISCARD enum deft_status telemetry_start(struct deft_runtime *rt, struct deft_error *error);
+/* Sends what is left, at most for 2 s. `failure` NULL: the rank ends in order. Takes NULL. */
+void telemetry_stop(struct telemetry *telemetry, const struct deft_error *failure);
+int telemetry_connected(const struct telemetry *telemetry);
+uint64_t telemetry_dropped(const struct telemetry *telemetry);
+
+#endif
