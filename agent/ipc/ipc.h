@@ -56,7 +56,7 @@ struct ipc_hello {
     int32_t rank;
     int32_t n_ranks;
     int32_t pid;
-    uint32_t capabilities; /* DEFT_CAN_*, plus IPC_CAN_AVERAGE when parameters are registered */
+    uint32_t capabilities; /* DEFT_CAN_PREVIEW, DEFT_CAN_SKIP, IPC_CAN_AVERAGE; what can run */
     uint64_t table_hash;
     uint64_t started_ns; /* wall clock of rank 0's open, the same on all ranks */
     uint32_t n_tensors;

@@ -217,6 +217,7 @@ enum deft_status averaged_drain(struct deft_runtime *rt, struct deft_error *erro
     if (status == DEFT_OK) {
         averaged_restore(rt, engine->anchor);
         engine_rewind(engine);
+        status = state_average(rt, error);
     }
     return status;
 }

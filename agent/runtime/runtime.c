@@ -201,7 +201,9 @@ enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t 
                            dsched_rule_name(plan.rule));
     } else if ((plan.rule == DSCHED_LOOKAHEAD &&
                 (rt->options.capabilities & DEFT_CAN_PREVIEW) == 0) ||
-               (plan.rule == DSCHED_DELAYED && (rt->options.capabilities & DEFT_CAN_SKIP) == 0)) {
+               (plan.rule == DSCHED_DELAYED && (rt->options.capabilities & DEFT_CAN_SKIP) == 0) ||
+               (plan.rule == DSCHED_AVERAGED &&
+                (rt->options.capabilities & DEFT_CAN_AVERAGE) == 0)) {
         status = deft_fail(error, DEFT_UNSUPPORTED, 0,
                            "plan %" PRIu64 ": this program's loop cannot run rule %s", seq,
                            dsched_rule_name(plan.rule));
@@ -300,6 +302,7 @@ void deft_close(struct deft_runtime *rt) {
     free((void *)rt->given);
     free(rt->was_given);
     free(rt->readiness_sum_ns);
+    free(rt->states);
     space_done(&rt->space);
     for (size_t i = 0; i < sizeof(rt->strings) / sizeof(rt->strings[0]); i++) {
         free(rt->strings[i]);

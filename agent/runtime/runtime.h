@@ -5,6 +5,7 @@
  *   gradients.c  forward, backward, grad_ready: accumulate and post
  *   boundary.c   step and drain: the state machine, plan switch
  *   averaged.c   what a boundary does under averaged
+ *   state.c      optimizer state, averaged at a drain
  *   failure.c    from a broken link to one sentence
  *   telemetry.c  the thread that talks to the agent */
 #ifndef RUNTIME_H
@@ -25,6 +26,7 @@
 #include "runtime/star.h"
 
 struct telemetry;
+struct state_buffer; /* state.c */
 
 struct runtime_link {
     const struct link_ops *ops;
@@ -62,6 +64,8 @@ struct deft_runtime {
     uint32_t n_links;
     struct runtime_link control_link;
     struct control control;
+    struct state_buffer *states; /* registered optimizer state */
+    uint32_t n_states;
     struct star *star;
     deft_allgather_fn allgather;
     void *allgather_context;
@@ -151,6 +155,10 @@ DEFT_NODISCARD enum deft_status averaged_drain(struct deft_runtime *rt, struct d
 /* Copies between registered parameters and a flat buffer. */
 void averaged_save(const struct deft_runtime *rt, uint8_t *flat);
 void averaged_restore(const struct deft_runtime *rt, const uint8_t *flat);
+
+/* state.c */
+/* Registered optimizer state becomes its mean over the ranks. Collective, blocking. */
+DEFT_NODISCARD enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error);
 
 /* telemetry.c */
 DEFT_NODISCARD enum deft_status telemetry_start(struct deft_runtime *rt, struct deft_error *error);

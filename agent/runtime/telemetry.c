@@ -71,10 +71,11 @@ static void telemetry_fill_hello(const struct deft_runtime *rt, struct ipc_hello
     hello->rank = options->rank;
     hello->n_ranks = options->n_ranks;
     hello->pid = (int32_t)getpid();
-    hello->capabilities =
-        options->capabilities | (space_has_parameters(&rt->space) ? IPC_CAN_AVERAGE : 0);
-    if (!space_has_parameters(&rt->space)) {
-        hello->capabilities &= ~DEFT_CAN_PREVIEW; /* lookahead needs the parameters, too */
+    hello->capabilities = options->capabilities & ~DEFT_CAN_AVERAGE;
+    if (!space_has_parameters(&rt->space)) { /* lookahead needs the parameters, too */
+        hello->capabilities &= ~DEFT_CAN_PREVIEW;
+    } else if ((options->capabilities & DEFT_CAN_AVERAGE) != 0) {
+        hello->capabilities |= IPC_CAN_AVERAGE;
     }
     hello->table_hash = dsched_table_hash(&table);
     hello->started_ns = rt->started_ns;

@@ -76,6 +76,8 @@ enum deft_dtype { DEFT_F32 = 0, DEFT_F64 = 1, DEFT_F16 = 2, DEFT_BF16 = 3 };
 /* What the caller's loop is able to do; a plan that needs more is refused. */
 #define DEFT_CAN_PREVIEW (1u << 0) /* handles DEFT_PREVIEW: needed for lookahead */
 #define DEFT_CAN_SKIP    (1u << 1) /* an iteration without DEFT_APPLY is fine: needed for delayed */
+/* Optimizer state is registered with deft_state_add, or there is none: needed for averaged. */
+#define DEFT_CAN_AVERAGE (1u << 2)
 
 /* Optimizer classes, for telemetry and admission. */
 enum deft_optimizer {
@@ -137,6 +139,16 @@ struct deft_tensor {
 DEFT_NODISCARD enum deft_status deft_tensor_add(struct deft_runtime *rt,
                                                 const struct deft_tensor *tensor, uint32_t *out_id,
                                                 struct deft_error *error);
+
+/* Optimizer state that follows the parameters: momentum, Adam's moments; host memory, [elements] of
+ * dtype, alive and unmoved until deft_close. Under averaged each rank's optimizer sees its own
+ * gradients, so states drift apart; a drain replaces them by their mean over the ranks (a buffer
+ * that is not finite on some rank becomes zeros on all), so that after it the ranks are alike in
+ * everything and may go on under any rule. Between open and close, between iterations; the same
+ * buffers in the same order on all ranks. */
+DEFT_NODISCARD enum deft_status deft_state_add(struct deft_runtime *rt, void *state,
+                                               uint64_t elements, enum deft_dtype dtype,
+                                               struct deft_error *error);
 
 /* Collective. Checks that all ranks have the same tensors, opens the links, measures them (a few
  * all-reduces, well under a second on a 500 Mbit/s link), copies rank 0's parameters to all ranks

@@ -1,0 +1,68 @@
+/* Optimizer state that deft_state_add registered: averaged over the ranks when averaged drains. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/kernels.h"
+#include "runtime/runtime.h"
+
+struct state_buffer {
+    void *data;
+    uint64_t elements;
+    enum dsched_dtype dtype;
+    struct link_op op;
+    double landed_sq;
+};
+
+enum deft_status deft_state_add(struct deft_runtime *rt, void *state, uint64_t elements,
+                                enum deft_dtype dtype, struct deft_error *error) {
+    if (state == NULL || elements == 0 || elements > DSCHED_MAX_ELEMENTS ||
+        dsched_dtype_bytes((enum dsched_dtype)dtype) == 0) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "optimizer state %u: expected memory, 1..2^40 elements and a known type",
+                         rt->n_states);
+    }
+    if (rt->phase != PHASE_COMPUTE || rt->n_given > 0) {
+        return deft_fail(error, DEFT_STATE, 0,
+                         "optimizer state was added inside an iteration, expected between two");
+    }
+    struct state_buffer *grown =
+        realloc(rt->states, (size_t)(rt->n_states + 1) * sizeof(*rt->states));
+    if (grown == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for optimizer state");
+    }
+    rt->states = grown;
+    rt->states[rt->n_states++] = (struct state_buffer){
+        .data = state, .elements = elements, .dtype = (enum dsched_dtype)dtype};
+    return DEFT_OK;
+}
+
+static void state_landed(struct link_op *op) {
+    struct state_buffer *buffer = op->owner;
+    buffer->landed_sq = kernels_norm(buffer->dtype, buffer->data, buffer->elements);
+}
+
+enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error) {
+    const struct runtime_link *link = &rt->links[0];
+    enum deft_status status = DEFT_OK;
+    for (uint32_t i = 0; i < rt->n_states && status == DEFT_OK; i++) {
+        struct state_buffer *buffer = &rt->states[i];
+        kernels_scale(buffer->dtype, buffer->data, buffer->elements,
+                      1.0 / (double)rt->options.n_ranks);
+        buffer->op = (struct link_op){.data = buffer->data,
+                                      .elements = buffer->elements,
+                                      .dtype = (enum link_dtype)buffer->dtype,
+                                      .reduce = LINK_SUM,
+                                      .landed = state_landed,
+                                      .owner = buffer};
+        status = link->ops->post(link->link, &buffer->op);
+    }
+    for (uint32_t i = 0; i < rt->n_states && status == DEFT_OK; i++) {
+        struct state_buffer *buffer = &rt->states[i];
+        status = link->ops->wait(link->link, &buffer->op, INT64_MAX);
+        if (status == DEFT_OK && !isfinite(buffer->landed_sq)) {
+            memset(buffer->data, 0, (size_t)buffer->elements * dsched_dtype_bytes(buffer->dtype));
+        }
+    }
+    return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
+}

@@ -1,0 +1,45 @@
+/* A world of ranks that are threads of this process, for tests of libdeft over `mem` links. */
+#ifndef WORLD_H
+#define WORLD_H
+
+#include <stdint.h>
+
+#include <deft/deft.h>
+
+#include "link/mem_fabric.h"
+
+#define WORLD_MAX_RANKS 8
+
+struct world {
+    int32_t n_ranks;
+    uint32_t n_links;
+    struct mem_fabric *fabrics[4];
+    char links[256];
+    void *shared; /* the test's own, the same for all ranks */
+    struct world_gather *gather;
+};
+
+struct world_rank {
+    struct world *world;
+    int32_t rank;
+    struct deft_runtime *rt; /* opened, not committed */
+};
+
+typedef void (*world_fn)(struct world_rank *self);
+
+/* Runs `body` on n_ranks threads, each with an open runtime; closes the runtimes behind it. A body
+ * reports by writing into world->shared; it must not use cmocka's assertions, which do not work on
+ * other threads. `faults` may be NULL. `capabilities` goes into the options. */
+void world_run(int32_t n_ranks, uint32_t n_links, const struct mem_faults *faults,
+               uint32_t capabilities, void *shared, world_fn body);
+
+/* Ends the process with a message: for bodies, where an assertion cannot be used. */
+_Noreturn void world_fail(const struct world_rank *self, const char *format, ...) DEFT_PRINTF(2, 3);
+#define WORLD_CHECK(self, condition, ...)                                                          \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            world_fail((self), __VA_ARGS__);                                                       \
+        }                                                                                          \
+    } while (0)
+
+#endif
