@@ -8,15 +8,15 @@
 #include <deft/deft.h>
 
 #include "mlp.h"
+#include "optimizer.h"
 
 struct sync;
 
 struct sync_ops {
     const char *name; /* as in --sync */
-    /* Meets the other ranks with `options`; afterwards all ranks have rank 0's parameters.
-     * `gradients_only` keeps the parameters to ourselves. `mlp` must outlive the result. */
-    enum deft_status (*open)(const struct deft_options *options, const struct mlp *mlp,
-                             bool gradients_only, struct sync **out, struct deft_error *error);
+    /* Meets the other ranks with `options`; afterwards all ranks have rank 0's parameters. */
+    enum deft_status (*open)(const struct deft_options *options, const struct sync_model *model,
+                             struct sync **out, struct deft_error *error);
     void (*forward_begin)(struct sync *sync);
     void (*loss)(struct sync *sync, double loss);
     void (*backward_begin)(struct sync *sync);

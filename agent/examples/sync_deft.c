@@ -18,14 +18,15 @@ static void close_deft(struct sync *sync) {
     }
 }
 
-static enum deft_status add_tensors(struct deft_runtime *rt, const struct mlp *mlp,
-                                    bool gradients_only, struct deft_error *error) {
+static enum deft_status add_tensors(struct deft_runtime *rt, const struct sync_model *model,
+                                    struct deft_error *error) {
+    const struct mlp *mlp = model->mlp;
     for (uint32_t t = 0; t < mlp->n_tensors; t++) {
         struct deft_tensor tensor = {
             .name = mlp->tensors[t].name,
             .elements = mlp->tensors[t].elements,
             .dtype = DEFT_F32,
-            .parameters = gradients_only ? NULL : mlp->tensors[t].parameters,
+            .parameters = model->gradients_only ? NULL : mlp->tensors[t].parameters,
         };
         uint32_t id = 0; /* counts from 0 in the order of adding: the same as t */
         enum deft_status status = deft_tensor_add(rt, &tensor, &id, error);
@@ -36,9 +37,20 @@ static enum deft_status add_tensors(struct deft_runtime *rt, const struct mlp *m
     return DEFT_OK;
 }
 
+/* Momentum, or Adam's two moments: what averaging must keep alike on all ranks. */
+static enum deft_status add_states(struct deft_runtime *rt, const struct optimizer *optimizer,
+                                   struct deft_error *error) {
+    uint64_t n = optimizer->mlp->n_parameters;
+    enum deft_status status = deft_state_add(rt, optimizer->first, n, DEFT_F32, error);
+    if (status == DEFT_OK && optimizer->second != NULL) {
+        status = deft_state_add(rt, optimizer->second, n, DEFT_F32, error);
+    }
+    return status;
+}
+
 static enum deft_status open_deft(const struct deft_options *options, const struct mlp *mlp,
-                                  bool gradients_only, struct sync **out,
-                                  struct deft_error *error) {
+                                  const struct optimizer *optimizer, bool gradients_only,
+                                  struct sync **out, struct deft_error *error) {
     struct through_deft *sync = calloc(1, sizeof(*sync));
     enum deft_status status;
 
@@ -48,7 +60,13 @@ static enum deft_status open_deft(const struct deft_options *options, const stru
     sync->base.ops = &sync_deft;
     status = deft_open(options, &sync->rt, error);
     if (status == DEFT_OK) {
-        status = add_tensors(sync->rt, mlp, gradients_only, error);
+        status = add_tensors(sync->rt, model, error);
+    }
+    if (status == DEFT_OK) {
+        status = add_state(sync->rt, model, error);
+    }
+    if (status == DEFT_OK) {
+        status = add_states(sync->rt, optimizer, error);
     }
     if (status == DEFT_OK) {
         status = deft_commit(sync->rt, error);

@@ -21,11 +21,11 @@ static void close_none(struct sync *sync) {
 }
 
 static enum deft_status open_none(const struct deft_options *options, const struct mlp *mlp,
-                                  bool gradients_only, struct sync **out,
-                                  struct deft_error *error) {
+                                  const struct optimizer *optimizer, bool gradients_only,
+                                  struct sync **out, struct deft_error *error) {
     struct none *none = calloc(1, sizeof(*none));
     (void)options;
-    (void)gradients_only;
+    (void)optimizer;
     if (none != NULL) {
         none->base.ops = &sync_none;
         none->gradients = calloc(mlp->n_tensors, sizeof(*none->gradients));

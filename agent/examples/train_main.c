@@ -45,7 +45,7 @@ static enum deft_status describe_to_deft(struct trainer *trainer, struct deft_er
     enum deft_status status = deft_options_init(&trainer->deft, error);
 
     if (status == DEFT_OK) {
-        trainer->deft.capabilities = DEFT_CAN_PREVIEW | DEFT_CAN_SKIP;
+        trainer->deft.capabilities = DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE;
         trainer->deft.optimizer =
             o->optimizer.kind == OPTIMIZER_ADAMW ? DEFT_OPT_ADAMW : DEFT_OPT_SGD;
         trainer->deft.momentum =
@@ -127,6 +127,11 @@ static enum deft_status train(struct trainer *trainer, struct deft_error *error)
         .rank = (uint32_t)trainer->deft.rank,
         .n_ranks = (uint32_t)trainer->deft.n_ranks,
     };
+    struct sync_model model = {
+        .mlp = &trainer->mlp,
+        .optimizer = &trainer->optimizer,
+        .gradients_only = o->gradients_only,
+    };
     struct train_outcome outcome;
     enum deft_status status = train_loop_iterations(o, trainer->training.n_images, loop.n_ranks,
                                                     &loop.n_iterations, error);
@@ -136,8 +141,7 @@ static enum deft_status train(struct trainer *trainer, struct deft_error *error)
                                    trainer->deft.rank, trainer->deft.n_ranks, error);
     }
     if (status == DEFT_OK) {
-        status =
-            o->sync->open(&trainer->deft, &trainer->mlp, o->gradients_only, &trainer->sync, error);
+        status = o->sync->open(&trainer->deft, &model, &trainer->sync, error);
     }
     if (status == DEFT_OK) {
         loop.sync = trainer->sync;

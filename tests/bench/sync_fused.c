@@ -57,11 +57,11 @@ static enum deft_status open_link(struct fused *fused, const struct deft_options
 }
 
 static enum deft_status open_fused(const struct deft_options *options, const struct mlp *mlp,
-                                   bool gradients_only, struct sync **out,
-                                   struct deft_error *error) {
+                                   const struct optimizer *optimizer, bool gradients_only,
+                                   struct sync **out, struct deft_error *error) {
     struct fused *fused = calloc(1, sizeof(*fused));
     enum deft_status status;
-    (void)gradients_only;
+    (void)optimizer;
 
     if (fused != NULL) {
         fused->gradients = calloc(mlp->n_tensors, sizeof(*fused->gradients));
