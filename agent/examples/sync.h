@@ -12,6 +12,13 @@
 
 struct sync;
 
+/* What is trained. Both must outlive the struct sync. */
+struct sync_model {
+    const struct mlp *mlp;
+    const struct optimizer *optimizer;
+    bool gradients_only; /* keep parameters and optimizer state to ourselves */
+};
+
 struct sync_ops {
     const char *name; /* as in --sync */
     /* Meets the other ranks with `options`; afterwards all ranks have rank 0's parameters. */
