@@ -37,20 +37,26 @@ static enum deft_status add_tensors(struct deft_runtime *rt, const struct sync_m
     return DEFT_OK;
 }
 
-/* Momentum, or Adam's two moments: what averaging must keep alike on all ranks. */
-static enum deft_status add_states(struct deft_runtime *rt, const struct optimizer *optimizer,
+/* Momentum, or Adam's two moments: what averaging must keep alike on all ranks. Whole arenas, since
+ * the padding between tensors is zero everywhere and stays so. */
+static enum deft_status add_states(struct deft_runtime *rt, const struct sync_model *model,
                                    struct deft_error *error) {
-    uint64_t n = optimizer->mlp->n_parameters;
-    enum deft_status status = deft_state_add(rt, optimizer->first, n, DEFT_F32, error);
-    if (status == DEFT_OK && optimizer->second != NULL) {
-        status = deft_state_add(rt, optimizer->second, n, DEFT_F32, error);
+    float *const states[] = {model->optimizer->first, model->optimizer->second};
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]) && !model->gradients_only; i++) {
+        if (states[i] != NULL) {
+            enum deft_status status =
+                deft_state_add(rt, states[i], model->mlp->n_parameters, DEFT_F32, error);
+            if (status != DEFT_OK) {
+                return status;
+            }
+        }
     }
-    return status;
+    return DEFT_OK;
 }
 
-static enum deft_status open_deft(const struct deft_options *options, const struct mlp *mlp,
-                                  const struct optimizer *optimizer, bool gradients_only,
-                                  struct sync **out, struct deft_error *error) {
+static enum deft_status open_deft(const struct deft_options *options,
+                                  const struct sync_model *model, struct sync **out,
+                                  struct deft_error *error) {
     struct through_deft *sync = calloc(1, sizeof(*sync));
     enum deft_status status;
 
@@ -63,10 +69,7 @@ static enum deft_status open_deft(const struct deft_options *options, const stru
         status = add_tensors(sync->rt, model, error);
     }
     if (status == DEFT_OK) {
-        status = add_state(sync->rt, model, error);
-    }
-    if (status == DEFT_OK) {
-        status = add_states(sync->rt, optimizer, error);
+        status = add_states(sync->rt, model, error);
     }
     if (status == DEFT_OK) {
         status = deft_commit(sync->rt, error);

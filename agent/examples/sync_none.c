@@ -20,12 +20,12 @@ static void close_none(struct sync *sync) {
     }
 }
 
-static enum deft_status open_none(const struct deft_options *options, const struct mlp *mlp,
-                                  const struct optimizer *optimizer, bool gradients_only,
-                                  struct sync **out, struct deft_error *error) {
+static enum deft_status open_none(const struct deft_options *options,
+                                  const struct sync_model *model, struct sync **out,
+                                  struct deft_error *error) {
+    const struct mlp *mlp = model->mlp;
     struct none *none = calloc(1, sizeof(*none));
     (void)options;
-    (void)optimizer;
     if (none != NULL) {
         none->base.ops = &sync_none;
         none->gradients = calloc(mlp->n_tensors, sizeof(*none->gradients));

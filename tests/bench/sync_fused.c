@@ -56,12 +56,12 @@ static enum deft_status open_link(struct fused *fused, const struct deft_options
     return ops->open(links + strlen(prefix), &world, &fused->link, error);
 }
 
-static enum deft_status open_fused(const struct deft_options *options, const struct mlp *mlp,
-                                   const struct optimizer *optimizer, bool gradients_only,
-                                   struct sync **out, struct deft_error *error) {
+static enum deft_status open_fused(const struct deft_options *options,
+                                   const struct sync_model *model, struct sync **out,
+                                   struct deft_error *error) {
+    const struct mlp *mlp = model->mlp;
     struct fused *fused = calloc(1, sizeof(*fused));
     enum deft_status status;
-    (void)optimizer;
 
     if (fused != NULL) {
         fused->gradients = calloc(mlp->n_tensors, sizeof(*fused->gradients));
