@@ -97,11 +97,14 @@ static void backward_begin_deft(struct sync *sync) {
 static enum deft_status grad_ready_deft(struct sync *sync, uint32_t tensor, const float *gradient,
                                         struct deft_error *error) {
     enum deft_status status = deft_grad_ready(runtime(sync), tensor, gradient);
-    if (status != DEFT_OK) {
-        return deft_fail(error, status, 0, "the gradient of tensor %u was refused: %s", tensor,
-                         deft_status_text(status));
+    struct deft_update ignored;
+
+    /* A runtime that has failed says why in every later call that takes an error. */
+    if (status != DEFT_OK && deft_step(runtime(sync), &ignored, error) == DEFT_OK) {
+        (void)deft_fail(error, status, 0, "the gradient of tensor %u was refused: %s", tensor,
+                        deft_status_text(status));
     }
-    return DEFT_OK;
+    return status;
 }
 
 static enum deft_status step_deft(struct sync *sync, struct deft_update *out,
