@@ -18,27 +18,40 @@
 
 namespace {
 
-/* Gloo's rendezvous wants a key-value store; every rank sets one key and then reads all others,
- * which is an all-gather of variable-length blobs. */
+/* Gloo's rendezvous wants a key-value store; every rank sets its addresses under its number and
+ * then reads all others', which is an all-gather of variable-length blobs. Before that it exchanges
+ * host names under "rank_N", to number the ranks of a host: nothing here uses that number, so those
+ * keys are answered on the spot. */
 class GatherStore : public gloo::rendezvous::Store {
   public:
     GatherStore(int rank, int n_ranks, gloo_shim_allgather_fn allgather, void *context)
         : rank_(rank), n_ranks_(n_ranks), allgather_(allgather), context_(context) {}
 
-    void set(const std::string &, const std::vector<char> &data) override {
-        own_ = data;
+    void set(const std::string &key, const std::vector<char> &data) override {
+        if (is_address(key)) {
+            own_ = data;
+        }
     }
 
     std::vector<char> get(const std::string &key) override {
+        if (!is_address(key)) {
+            return {'?'};
+        }
         gather();
         return blobs_.at(static_cast<size_t>(std::stoul(key)));
     }
 
-    void wait(const std::vector<std::string> &) override {
-        gather();
+    void wait(const std::vector<std::string> &keys) override {
+        if (!keys.empty() && is_address(keys[0])) {
+            gather();
+        }
     }
 
   private:
+    static bool is_address(const std::string &key) {
+        return !key.empty() && key[0] >= '0' && key[0] <= '9';
+    }
+
     void gather() {
         if (!blobs_.empty()) {
             return;
