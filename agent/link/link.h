@@ -65,9 +65,10 @@ struct link_ops {
     void (*abort)(struct link *link, const struct deft_error *reason);
     /* The error that made ops fail; text "" when none did. */
     void (*failure)(struct link *link, struct deft_error *out_error);
-    /* Ends the link's threads; takes NULL. Returns 1 when a stuck backend thread had to be left
-     * behind (only after abort, after a bounded wait): then the memory of ops that were queued must
-     * never be freed. Returns 0 otherwise. */
+    /* Ends the link's threads; takes NULL. A rank closes when all ranks have seen the end of their
+     * ops, or after abort: an early close can break a peer that still reads. Returns 1 when a stuck
+     * backend thread had to be left behind (only after abort, after a bounded wait): then the
+     * memory of ops that were queued must never be freed. Returns 0 otherwise. */
     int (*close)(struct link *link);
 };
 

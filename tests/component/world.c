@@ -68,12 +68,15 @@ static void *world_main(void *argument) {
     options.capabilities = thread->capabilities;
     WORLD_CHECK(self, deft_open(&options, &self->rt, &error) == DEFT_OK, "%s", error.text);
     thread->body(self);
+    (void)pthread_barrier_wait(
+        &self->world->gather->barrier); /* what the star does for processes */
     deft_close(self->rt);
     return NULL;
 }
 
-void world_run(int32_t n_ranks, uint32_t n_links, const struct mem_faults *faults,
-               uint32_t capabilities, void *shared, world_fn body) {
+void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
+               const struct mem_faults *faults, uint32_t capabilities, void *shared,
+               world_fn body) {
     struct world_gather gather = {.bytes = NULL};
     struct world world = {
         .n_ranks = n_ranks, .n_links = n_links, .shared = shared, .gather = &gather};
@@ -82,7 +85,8 @@ void world_run(int32_t n_ranks, uint32_t n_links, const struct mem_faults *fault
     size_t length = 0;
     assert_int_equal(pthread_barrier_init(&gather.barrier, NULL, (unsigned)n_ranks), 0);
     assert_int_equal(pthread_mutex_init(&gather.lock, NULL), 0);
-    for (uint32_t l = 0; l < n_links; l++) {
+    (void)snprintf(world.links, sizeof(world.links), "%s", links != NULL ? links : "");
+    for (uint32_t l = 0; l < n_links && links == NULL; l++) {
         assert_int_equal(mem_fabric_create(n_ranks, faults, &world.fabrics[l], NULL), DEFT_OK);
         length += (size_t)snprintf(world.links + length, sizeof(world.links) - length, "%s%s",
                                    l > 0 ? "," : "", mem_fabric_link(world.fabrics[l]));

@@ -29,9 +29,10 @@ typedef void (*world_fn)(struct world_rank *self);
 
 /* Runs `body` on n_ranks threads, each with an open runtime; closes the runtimes behind it. A body
  * reports by writing into world->shared; it must not use cmocka's assertions, which do not work on
- * other threads. `faults` may be NULL. `capabilities` goes into the options. */
-void world_run(int32_t n_ranks, uint32_t n_links, const struct mem_faults *faults,
-               uint32_t capabilities, void *shared, world_fn body);
+ * other threads. `faults` may be NULL. `capabilities` goes into the options.
+ * `links` NULL: n_links mem fabrics with `faults`; otherwise what goes into deft_options.links. */
+void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
+               const struct mem_faults *faults, uint32_t capabilities, void *shared, world_fn body);
 
 /* Ends the process with a message: for bodies, where an assertion cannot be used. */
 _Noreturn void world_fail(const struct world_rank *self, const char *format, ...) DEFT_PRINTF(2, 3);
