@@ -252,11 +252,13 @@ static void *wait_in_vain(void *argument) {
     struct link_op op = {.data = data, .elements = 8, .dtype = LINK_F32, .reduce = LINK_SUM};
     struct deft_error reason = {.text = ""};
     pthread_t thread;
+    if (self->number != 0 &&
+        (meeting->ops->post(link, &op) != DEFT_OK ||
+         meeting->ops->wait(link, &op, clock_monotonic_ns() + 1000000) != DEFT_TIMEOUT)) {
+        abort();
+    }
+    (void)pthread_barrier_wait(&meeting->barrier); /* nobody aborts before all have waited */
     if (self->number != 0) {
-        if (meeting->ops->post(link, &op) != DEFT_OK ||
-            meeting->ops->wait(link, &op, clock_monotonic_ns() + 1000000) != DEFT_TIMEOUT) {
-            abort();
-        }
         (void)pthread_create(&thread, NULL, abort_later, link);
         meeting->failed[self->number] = meeting->ops->wait(link, &op, INT64_MAX);
         (void)pthread_join(thread, NULL);
