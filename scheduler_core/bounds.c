@@ -37,12 +37,16 @@ static struct rate best_rate(const struct dsched_link *link) {
 }
 
 /* max_j(sum_{i<=j} c_i - sum_{i<j}(f_i + b_i)), layers counted from the input side: gradients of
- * layers 0..j exist only after layer j's backward and are needed by layer j's next forward. */
+ * layers 0..j exist only after layer j's backward and are needed by layer j's next forward. Compute
+ * that belongs to no layer, and the optimizer, may hide communication too. */
 static int64_t exposed_at_least_ns(const struct dsched_profile *profile) {
     struct rate rate = best_rate(&profile->links[0]);
     int64_t most_ns = 0;
-    int64_t hidden_ns = 0;
+    int64_t hidden_ns = profile->forward_ns + profile->backward_ns + profile->optimizer_ns;
     uint64_t bytes = 0;
+    for (uint32_t j = 0; j < profile->n_tensors; j++) {
+        hidden_ns -= profile->tensors[j].forward_ns + profile->tensors[j].backward_ns;
+    }
     for (uint32_t j = 0; j < profile->n_tensors; j++) {
         const struct dsched_tensor *tensor = &profile->tensors[j];
         int64_t exposed_ns;

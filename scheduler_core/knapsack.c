@@ -175,6 +175,7 @@ enum dsched_status dsched_knapsack(const struct dsched_item *items, uint32_t n_i
     enum dsched_status status;
     int64_t free_value;
     int64_t upper;
+    int64_t total;
     if (n_items == 0 || capacity < 0) {
         return DSCHED_INVALID;
     }
@@ -201,10 +202,9 @@ enum dsched_status dsched_knapsack(const struct dsched_item *items, uint32_t n_i
         out_taken[search.entries[i].item] = search.best[i];
     }
     *out_value = free_value + search.best_value;
-    *out_gap_ppm = upper == search.best_value
-                       ? 0
-                       : (uint32_t)muldiv_up((uint64_t)(upper - search.best_value), MULDIV_PPM,
-                                             (uint64_t)(free_value + upper), MULDIV_PPM);
+    total = free_value + upper;
+    *out_gap_ppm = (uint32_t)muldiv_up((uint64_t)(upper - search.best_value), MULDIV_PPM,
+                                       total > 0 ? (uint64_t)total : 1, MULDIV_PPM);
 done:
     free(search.entries);
     free(search.weights);
