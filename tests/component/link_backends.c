@@ -266,7 +266,8 @@ static void *wait_in_vain(void *argument) {
         if (strcmp(reason.text, "rank 0 is gone") != 0) {
             abort();
         }
-        if (meeting->ops->post(link, &op) != DEFT_PEER_LOST) {
+        struct link_op late = {.data = data, .elements = 8, .dtype = LINK_F32};
+        if (meeting->ops->post(link, &late) != DEFT_PEER_LOST) {
             abort();
         }
     }
