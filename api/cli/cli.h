@@ -1,0 +1,50 @@
+/* What every subcommand of `deft` shares. */
+#ifndef CLI_H
+#define CLI_H
+
+#include <argp.h>
+#include <stdint.h>
+
+#include <deft/status.h>
+
+/* Exit codes; `deft run` passes on its command's otherwise. */
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_CANNOT_RUN = 126,
+    CLI_NO_PROGRAM = 127
+};
+
+struct cli_command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is "deft NAME" */
+};
+/* NULL-terminated, in the order of `deft help`. */
+extern const struct cli_command *const cli_commands[];
+
+extern const struct cli_command cmd_run;
+extern const struct cli_command cmd_jobs;
+extern const struct cli_command cmd_job;
+extern const struct cli_command cmd_plan;
+extern const struct cli_command cmd_explain;
+extern const struct cli_command cmd_simulate;
+extern const struct cli_command cmd_compare;
+
+/* One sentence on standard error, as "deft: ..." and "deft: warning: ...". */
+void cli_error(const char *format, ...) DEFT_PRINTF(1, 2);
+void cli_warn(const char *format, ...) DEFT_PRINTF(1, 2);
+/* Prints the sentence; CLI_USAGE for what the user gave, CLI_FAILED for the rest. */
+int cli_status(enum deft_status status, const struct deft_error *error);
+
+/* Values of options; a bad one ends the process with CLI_USAGE and one sentence. */
+uint64_t cli_number(const struct argp_state *state, const char *name, const char *text,
+                    uint64_t least, uint64_t most);
+size_t cli_word(const struct argp_state *state, const char *name, const char *text,
+                const char *const *words);
+
+/* Standard output to a full disk or a closed pipe is a failure too. */
+int cli_finish(int exit_code);
+
+#endif

@@ -1,0 +1,192 @@
+/* deft job: one job, its plan, its figures, and every decision with its reason. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "cli_controller.h"
+#include "cli_table.h"
+
+enum { CMD_JOB_CONTROLLER = 256, CMD_JOB_JSON };
+
+static const struct argp_option cmd_job_table[] = {
+    {"controller", CMD_JOB_CONTROLLER, "URL", 0,
+     "Ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
+    {"json", CMD_JOB_JSON, NULL, 0, "Print the controller's JSON", 0},
+    {0},
+};
+
+struct cmd_job_input {
+    const char *controller;
+    const char *job;
+    int json;
+};
+
+static error_t cmd_job_parse(int key, char *argument, struct argp_state *state) {
+    struct cmd_job_input *input = state->input;
+    switch (key) {
+    case CMD_JOB_CONTROLLER:
+        input->controller = argument;
+        break;
+    case CMD_JOB_JSON:
+        input->json = 1;
+        break;
+    case ARGP_KEY_ARG:
+        if (input->job != NULL) {
+            argp_error(state, "one job id is expected");
+        }
+        input->job = argument;
+        break;
+    case ARGP_KEY_END:
+        if (input->job == NULL) {
+            argp_error(state, "a job id is expected; 'deft jobs' lists them");
+        }
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static void cmd_job_duration(const char *label, int64_t ns) {
+    char text[16];
+    if (ns > 0) {
+        cli_table_duration(ns, text);
+        (void)printf("%-12s %s\n", label, text);
+    }
+}
+
+static void cmd_job_ratio(const char *label, double ratio) {
+    if (isfinite(ratio)) {
+        (void)printf("%-12s %.2fx\n", label, ratio);
+    }
+}
+
+static void cmd_job_print(const struct wire_job *job) {
+    (void)printf("%-12s %s\n%-12s %s\n%-12s %s\n", "job", job->id, "name", job->name, "user",
+                 job->user);
+    (void)printf("%-12s %s, mode %s, tuner %s\n", "state", job->state, job->mode,
+                 job->phase[0] != '\0' ? job->phase : "idle");
+    (void)printf("%-12s %u\n%-12s %llu\n", "ranks", job->n_ranks, "iterations",
+                 (unsigned long long)job->iterations);
+    if (job->plan_seq == 0) {
+        (void)printf("%-12s the built-in exact plan\n", "plan");
+    } else {
+        (void)printf("%-12s %s (number %llu): %s, merge %u, delay %u", "plan", job->plan,
+                     (unsigned long long)job->plan_seq, job->rule, job->merge, job->delay);
+        if (isfinite(job->updates_per_step)) {
+            (void)printf(", %.2f updates per step", job->updates_per_step);
+        }
+        (void)printf("\n");
+    }
+    cmd_job_duration("step before", job->exact_step_ns);
+    cmd_job_duration("step now", job->step_ns);
+    cmd_job_duration("predicted", job->predicted_step_ns);
+    cmd_job_ratio("gain", job->gain);
+    cmd_job_ratio("predicted x", job->predicted_gain);
+    if (isfinite(job->coverage)) {
+        (void)printf("%-12s %.2f\n", "coverage", job->coverage);
+    }
+    (void)printf("%-12s %u, %u rolled back\n", "switches", job->n_switches, job->n_rollbacks);
+    (void)printf("%-12s %s\n%-12s %s\n", "registered", job->registered_at, "updated",
+                 job->updated_at);
+}
+
+static void cmd_job_print_decisions(const struct wire_decisions *decisions) {
+    char before[16];
+    char predicted[16];
+    char measured[16];
+    if (decisions->n_decisions > 0) {
+        (void)printf("\ndecisions\n");
+    }
+    for (uint32_t i = 0; i < decisions->n_decisions; i++) {
+        const struct wire_decision *decision = &decisions->decisions[i];
+        cli_table_duration(decision->before_step_ns, before);
+        cli_table_duration(decision->predicted_step_ns, predicted);
+        cli_table_duration(decision->measured_step_ns, measured);
+        (void)printf("  %s  iteration %llu  %-9s before %s, predicted %s, measured %s\n      %s\n",
+                     decision->at, (unsigned long long)decision->iteration, decision->kind, before,
+                     predicted, measured, decision->reason);
+    }
+}
+
+static enum deft_status cmd_job_path(const char *collection, const char *id, const char *rest,
+                                     char *out, size_t capacity_bytes, struct deft_error *error) {
+    char escaped[3 * WIRE_ID_BYTES];
+    if (http_client_escape(id, escaped, sizeof(escaped)) != DEFT_OK) {
+        return deft_fail(error, DEFT_INVALID, 0, "the id '%.60s...' is too long", id);
+    }
+    (void)snprintf(out, capacity_bytes, "/api/v1/%s/%s%s", collection, escaped, rest);
+    return DEFT_OK;
+}
+
+static enum deft_status cmd_job_show_decisions(const char *url, const char *incarnation,
+                                               struct deft_error *error) {
+    char path[4 * WIRE_ID_BYTES];
+    struct http_reply reply = {0};
+    struct wire_decisions decisions = {0};
+    enum deft_status status =
+        cmd_job_path("incarnations", incarnation, "/decisions", path, sizeof(path), error);
+    if (status == DEFT_OK) {
+        status = cli_controller_get(url, path, &reply, error);
+    }
+    if (status == DEFT_OK) {
+        status = wire_decisions_decode(reply.body, reply.n_bytes, &decisions, error);
+    }
+    if (status == DEFT_OK) {
+        cmd_job_print_decisions(&decisions);
+    }
+    wire_decisions_done(&decisions);
+    http_reply_done(&reply);
+    return status;
+}
+
+static enum deft_status cmd_job_show(const struct cmd_job_input *input, struct deft_error *error) {
+    char url[CLI_CONTROLLER_URL_BYTES];
+    char path[4 * WIRE_ID_BYTES];
+    struct http_reply reply = {0};
+    struct wire_job job;
+    enum deft_status status = cli_controller_url(input->controller, url, error);
+    if (status == DEFT_OK) {
+        status = cmd_job_path("jobs", input->job, "", path, sizeof(path), error);
+    }
+    if (status == DEFT_OK) {
+        status = cli_controller_get(url, path, &reply, error);
+    }
+    if (status == DEFT_OK && input->json) {
+        (void)printf("%s\n", reply.body);
+    } else if (status == DEFT_OK) {
+        status = wire_job_decode(reply.body, reply.n_bytes, &job, error);
+        if (status == DEFT_OK) {
+            cmd_job_print(&job);
+        }
+        if (status == DEFT_OK && job.incarnation[0] != '\0') {
+            status = cmd_job_show_decisions(url, job.incarnation, error);
+        }
+    }
+    http_reply_done(&reply);
+    return status;
+}
+
+static int cmd_job_main(int argc, char **argv) {
+    static const struct argp parser = {
+        .options = cmd_job_table,
+        .parser = cmd_job_parse,
+        .args_doc = "ID",
+        .doc = "Shows one job: state, plan, step times, gain, and every decision with its reason."};
+    struct cmd_job_input input = {0};
+    struct deft_error error = {0};
+    (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
+    enum deft_status status = http_client_global_init(&error);
+    if (status == DEFT_OK) {
+        status = cmd_job_show(&input, &error);
+        http_client_global_done();
+    }
+    return cli_status(status, &error);
+}
+
+const struct cli_command cmd_job = {
+    .name = "job",
+    .summary = "Show one job with its plan, figures and decisions",
+    .run = cmd_job_main,
+};

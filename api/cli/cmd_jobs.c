@@ -1,0 +1,117 @@
+/* deft jobs: what the controller knows, one line a job. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "cli_controller.h"
+#include "cli_table.h"
+
+enum { CMD_JOBS_CONTROLLER = 256, CMD_JOBS_JSON };
+
+static const struct argp_option cmd_jobs_table[] = {
+    {"controller", CMD_JOBS_CONTROLLER, "URL", 0,
+     "Ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
+    {"json", CMD_JOBS_JSON, NULL, 0, "Print the controller's JSON", 0},
+    {0},
+};
+
+struct cmd_jobs_input {
+    const char *controller;
+    int json;
+};
+
+static error_t cmd_jobs_parse(int key, char *argument, struct argp_state *state) {
+    struct cmd_jobs_input *input = state->input;
+    switch (key) {
+    case CMD_JOBS_CONTROLLER:
+        input->controller = argument;
+        break;
+    case CMD_JOBS_JSON:
+        input->json = 1;
+        break;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is not expected; 'deft job ID' shows one job", argument);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static void cmd_jobs_row(struct cli_table *table, const struct wire_job *job) {
+    char step[16];
+    char exact[16];
+    cli_table_duration(job->exact_step_ns, exact);
+    cli_table_duration(job->step_ns, step);
+    cli_table_add(table, "%s", job->id);
+    cli_table_add(table, "%s", job->user);
+    cli_table_add(table, "%s", job->state);
+    cli_table_add(table, "%s", job->mode);
+    cli_table_add(table, "%u", job->n_ranks);
+    cli_table_add(table, "%s", job->rule[0] != '\0' ? job->rule : "exact");
+    cli_table_add(table, "%s", exact);
+    cli_table_add(table, "%s", step);
+    if (isfinite(job->gain)) {
+        cli_table_add(table, "%.2fx", job->gain);
+    } else {
+        cli_table_add(table, "-");
+    }
+    cli_table_add(table, "%s", job->updated_at);
+}
+
+static void cmd_jobs_print(const struct wire_jobs *jobs) {
+    static const char *const headings[] = {"JOB",  "USER",  "STATE", "MODE", "RANKS",
+                                           "RULE", "EXACT", "STEP",  "GAIN", "UPDATED"};
+    size_t n_columns = sizeof(headings) / sizeof(headings[0]);
+    struct cli_table table;
+    cli_table_init(&table, n_columns);
+    for (size_t i = 0; i < n_columns; i++) {
+        cli_table_add(&table, "%s", headings[i]);
+    }
+    for (uint32_t i = 0; i < jobs->n_jobs; i++) {
+        cmd_jobs_row(&table, &jobs->jobs[i]);
+    }
+    cli_table_print(&table, stdout);
+    cli_table_done(&table);
+    if (jobs->total > jobs->n_jobs) {
+        (void)printf("%llu more are not shown\n", (unsigned long long)(jobs->total - jobs->n_jobs));
+    }
+}
+
+static int cmd_jobs_main(int argc, char **argv) {
+    static const struct argp parser = {.options = cmd_jobs_table,
+                                       .parser = cmd_jobs_parse,
+                                       .doc = "Lists the jobs that the controller knows."};
+    struct cmd_jobs_input input = {0};
+    struct deft_error error = {0};
+    struct http_reply reply = {0};
+    struct wire_jobs jobs = {0};
+    char url[CLI_CONTROLLER_URL_BYTES];
+    (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
+    enum deft_status status = http_client_global_init(&error);
+    if (status == DEFT_OK) {
+        status = cli_controller_url(input.controller, url, &error);
+    }
+    if (status == DEFT_OK) {
+        status = cli_controller_get(url, "/api/v1/jobs", &reply, &error);
+    }
+    if (status == DEFT_OK && input.json) {
+        (void)printf("%s\n", reply.body);
+    } else if (status == DEFT_OK) {
+        status = wire_jobs_decode(reply.body, reply.n_bytes, &jobs, &error);
+        if (status == DEFT_OK) {
+            cmd_jobs_print(&jobs);
+        }
+    }
+    wire_jobs_done(&jobs);
+    http_reply_done(&reply);
+    http_client_global_done();
+    return cli_status(status, &error);
+}
+
+const struct cli_command cmd_jobs = {
+    .name = "jobs",
+    .summary = "List the jobs that the controller knows",
+    .run = cmd_jobs_main,
+};
