@@ -229,7 +229,7 @@ static void exact_cut_equals_brute_force(void **unused) {
             plan.merge[0] = 1;
             for (uint32_t t = n; t-- > 0;) {
                 end += profile.tensors[t].elements;
-                if (t == 0 || (cuts >> (t - 1) & 1u) != 0) {
+                if (t == 0 || (2 * cuts >> t & 1u) != 0) {
                     plan.buckets[b++] = (struct dsched_bucket){begin, end};
                     begin = end;
                 }

@@ -117,7 +117,7 @@ static void no_policy_beats_the_bounds(void **unused) {
     for (int i = 0; i < 60; i++) {
         struct dsched_profile profile;
         struct dsched_bounds bounds;
-        struct dsched_report wfbp;
+        struct dsched_report wfbp = {0};
         support_random(&seed, 20 + (uint32_t)testing_random_below(&seed, 300), &profile);
         assert_int_equal(dsched_bounds(&profile, &bounds, NULL), DSCHED_OK);
         assert_int_equal(bounds.deft_step_ns, support_compute_ns(&profile));
@@ -322,7 +322,7 @@ static void spans_are_ordered_and_do_not_overlap(void **unused) {
                             profile.n_links, &plan);
         assert_int_equal(
             dsched_simulate_plan(&profile, &plan, 0, check_span, &lanes, &report, NULL), DSCHED_OK);
-        assert_true(lanes.last_iteration + 1 >= 2 * dsched_plan_cycle(&plan));
+        assert_true(lanes.last_iteration + 1 >= UINT64_C(2) * dsched_plan_cycle(&plan));
         assert_true(lanes.n_link_spans >= plan.n_buckets);
         dsched_plan_done(&plan);
         support_table_done(&owned);
