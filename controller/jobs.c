@@ -1,0 +1,390 @@
+#include "jobs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "jobs_live.h"
+
+/* --- tasks ---------------------------------------------------------------------------------------
+ */
+
+void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
+                const struct tuner_decision *decision) {
+    struct jobs_task *task = calloc(1, sizeof(*task));
+    if (task == NULL) {
+        log_line(jobs->options.log, LOG_LEVEL_ERROR, "no memory to carry a decision out");
+        return;
+    }
+    task->kind = kind;
+    task->id = id;
+    if (decision != NULL) {
+        task->decision = *decision;
+    }
+    *jobs->last = task;
+    jobs->last = &task->next;
+    (void)pthread_cond_signal(&jobs->work);
+}
+
+void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
+                       const struct tuner_decision *decision) {
+    if (decision->kind == TUNER_SOLVE) {
+        if (!live->solving) {
+            live->solving = 1;
+            jobs_queue(jobs, JOBS_SOLVE, live->id, NULL);
+        }
+    } else if (decision->kind != TUNER_NOTHING) {
+        jobs_queue(jobs, JOBS_ENACT, live->id, decision);
+    }
+}
+
+/* --- start and stop ------------------------------------------------------------------------------
+ */
+
+static enum deft_status jobs_load(struct jobs *jobs, struct deft_error *error) {
+    int64_t *ids = NULL;
+    size_t n = 0;
+    enum deft_status status =
+        store_read_open(jobs->options.store, JOBS_MAX_LOADED, &ids, &n, error);
+    for (size_t i = 0; i < n && status == DEFT_OK; i++) {
+        struct deft_error why = {0};
+        struct jobs_live *live = NULL;
+        if (jobs_live_load(jobs, ids[i], &live, &why) == DEFT_OK) {
+            jobs_live_add(jobs, live);
+        } else {
+            log_line(jobs->options.log, LOG_LEVEL_WARNING, "incarnation i%lld is left out: %s",
+                     (long long)ids[i], why.text);
+        }
+    }
+    if (status == DEFT_OK && n > 0) {
+        log_line(jobs->options.log, LOG_LEVEL_INFO, "%zu running jobs were taken up again", n);
+    }
+    free(ids);
+    return status;
+}
+
+enum deft_status jobs_start(const struct jobs_options *options, struct jobs **out,
+                            struct deft_error *error) {
+    pthread_condattr_t monotonic;
+    struct jobs *jobs = calloc(1, sizeof(*jobs));
+    if (jobs == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the registry of jobs");
+    }
+    jobs->options = *options;
+    jobs->last = &jobs->first;
+    (void)pthread_mutex_init(&jobs->lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&jobs->work, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    enum deft_status status = jobs_load(jobs, error);
+    if (status == DEFT_OK) {
+        int code = pthread_create(&jobs->thread, NULL, jobs_engine, jobs);
+        jobs->has_thread = code == 0;
+        if (code != 0) {
+            status = deft_fail(error, DEFT_IO, code, "the tuner's thread cannot be started: %s",
+                               strerrordesc_np(code));
+        }
+    }
+    if (status != DEFT_OK) {
+        jobs_stop(jobs);
+        return status;
+    }
+    *out = jobs;
+    return DEFT_OK;
+}
+
+void jobs_stop(struct jobs *jobs) {
+    if (jobs == NULL) {
+        return;
+    }
+    if (jobs->has_thread) {
+        (void)pthread_mutex_lock(&jobs->lock);
+        jobs->stopping = 1;
+        (void)pthread_cond_signal(&jobs->work);
+        (void)pthread_mutex_unlock(&jobs->lock);
+        (void)pthread_join(jobs->thread, NULL);
+    }
+    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
+        while (jobs->buckets[i] != NULL) {
+            jobs_live_remove(jobs, jobs->buckets[i]);
+        }
+    }
+    while (jobs->first != NULL) {
+        struct jobs_task *task = jobs->first;
+        jobs->first = task->next;
+        free(task);
+    }
+    (void)pthread_cond_destroy(&jobs->work);
+    (void)pthread_mutex_destroy(&jobs->lock);
+    free(jobs);
+}
+
+/* --- registrations
+ * -------------------------------------------------------------------------------- */
+
+/* Locks, and takes the incarnation up from the database if it is not in memory. The lock is held
+ * when DEFT_OK is returned. */
+static enum deft_status jobs_find_locked(struct jobs *jobs, int64_t id, struct jobs_live **out,
+                                         struct deft_error *error) {
+    struct jobs_live *loaded = NULL;
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find(jobs, id);
+    if (live == NULL) {
+        (void)pthread_mutex_unlock(&jobs->lock);
+        enum deft_status status = jobs_live_load(jobs, id, &loaded, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+        (void)pthread_mutex_lock(&jobs->lock);
+        live = jobs_live_find(jobs, id);
+        if (live == NULL) {
+            live = loaded;
+            jobs_live_add(jobs, live);
+        } else {
+            jobs_live_destroy(loaded); /* another thread was faster */
+        }
+    }
+    *out = live;
+    return DEFT_OK;
+}
+
+enum deft_status jobs_register(struct jobs *jobs, const char *job,
+                               const struct wire_registration *registration,
+                               struct wire_registered *out, const char **out_field,
+                               struct deft_error *error) {
+    struct store_register write;
+    struct jobs_live *live = NULL;
+    char *text = NULL;
+    enum deft_status status = wire_registration_encode(registration, &text, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    store_register_init(&write);
+    write.job = job;
+    write.registration = registration;
+    write.registration_text = text;
+    write.mode =
+        registration->mode[0] != '\0' ? registration->mode : tuner_mode_name(jobs->options.mode);
+    write.max_merge =
+        registration->max_merge > 0 ? registration->max_merge : jobs->options.max_merge;
+    write.max_delay =
+        registration->max_delay > 0 ? registration->max_delay : jobs->options.max_delay;
+    write.now_ns = clock_wall_ns();
+    status = store_run(jobs->options.store, &write.write, error);
+    free(text);
+    if (status != DEFT_OK) {
+        *out_field = write.n_ranks != registration->n_ranks ? "n_ranks" : "table_hash";
+        return status;
+    }
+    status = jobs_find_locked(jobs, write.incarnation, &live, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    live->heard_ns = clock_monotonic_ns();
+    memset(out, 0, sizeof(*out));
+    memcpy(out->incarnation, live->id_text, sizeof(live->id_text));
+    memcpy(out->job, live->job, sizeof(out->job));
+    memcpy(out->mode, tuner_mode_name(live->tuner.mode), strlen(tuner_mode_name(live->tuner.mode)));
+    out->committed_seq = write.committed_seq;
+    if (write.is_new) {
+        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    log_line(jobs->options.log, LOG_LEVEL_INFO,
+             "job %s: agent %s registered for %u of %u ranks as %s", job, registration->agent,
+             registration->n_local_ranks, registration->n_ranks, out->incarnation);
+    return DEFT_OK;
+}
+
+/* --- reports
+ * --------------------------------------------------------------------------------------- */
+
+struct jobs_pending {
+    struct store_report write; /* first */
+    struct jobs *jobs;
+    jobs_report_fn done;
+    void *context;
+};
+
+static enum deft_status jobs_check_report(const struct jobs_live *live,
+                                          const struct wire_report *report,
+                                          struct deft_error *error) {
+    uint32_t n_ranks = live->registration.n_ranks;
+    uint32_t highest = 0;
+    for (uint32_t i = 0; i < report->n_iterations; i++) {
+        highest = report->iterations[i].rank > highest ? report->iterations[i].rank : highest;
+    }
+    for (uint32_t i = 0; i < report->n_ops; i++) {
+        highest = report->ops[i].rank > highest ? report->ops[i].rank : highest;
+        if (report->ops[i].link >= live->registration.n_links) {
+            return deft_fail(error, DEFT_INVALID, 0, "ops[%u].link: %u, but the job has %u links",
+                             i, report->ops[i].link, live->registration.n_links);
+        }
+    }
+    for (uint32_t i = 0; i < report->n_events; i++) {
+        highest = report->events[i].rank > highest ? report->events[i].rank : highest;
+    }
+    for (uint32_t i = 0; i < report->n_readiness; i++) {
+        const struct wire_readiness *row = &report->readiness[i];
+        highest = row->rank > highest ? row->rank : highest;
+        if (row->n_offsets != live->registration.n_tensors) {
+            return deft_fail(error, DEFT_INVALID, 0,
+                             "readiness[%u].offsets_ns: %u elements, but the job has %u tensors", i,
+                             row->n_offsets, live->registration.n_tensors);
+        }
+    }
+    if (highest >= n_ranks) {
+        return deft_fail(error, DEFT_INVALID, 0, "rank: %u, but the job has ranks 0..%u only",
+                         highest, n_ranks - 1);
+    }
+    return DEFT_OK;
+}
+
+static void jobs_take_event(struct jobs *jobs, struct jobs_live *live,
+                            const struct wire_event *event) {
+    struct tuner_decision decision = {0};
+    int failed = strcmp(event->kind, "failed") == 0;
+    if (strcmp(event->kind, "refused") == 0) {
+        tuner_refused(&live->tuner, event->plan_seq, event->text, &decision);
+        jobs_live_decided(jobs, live, &decision);
+    } else if (failed || strcmp(event->kind, "finished") == 0) {
+        if (live->ends[event->rank] == 0) {
+            live->ends[event->rank] = failed ? 2 : 1;
+            live->n_ended++;
+        }
+        if (live->n_ended == live->registration.n_ranks && !live->closing) {
+            live->closing = 1;
+            jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+        }
+    }
+}
+
+/* What is on disk now goes to the tuner. With the lock held. */
+static void jobs_take_report(struct jobs *jobs, struct jobs_live *live,
+                             const struct wire_report *report) {
+    for (uint32_t i = 0; i < report->n_readiness; i++) {
+        observe_readiness(live->observe, &report->readiness[i]);
+    }
+    for (uint32_t i = 0; i < report->n_ops; i++) {
+        observe_ops(live->observe, &report->ops[i]);
+    }
+    for (uint32_t i = 0; i < report->n_iterations; i++) {
+        struct observed whole;
+        struct tuner_decision decision = {0};
+        if (!observe_iteration(live->observe, &report->iterations[i], &whole)) {
+            continue;
+        }
+        live->n_iterations++;
+        if (!whole.is_mixed) {
+            const struct tuner_sample sample = {.iteration = whole.iteration,
+                                                .plan_seq = whole.plan_seq,
+                                                .step_ns = whole.step_ns,
+                                                .loss = whole.loss};
+            tuner_sample(&live->tuner, &sample, &decision);
+            jobs_live_decided(jobs, live, &decision);
+        }
+    }
+    for (uint32_t i = 0; i < report->n_events; i++) {
+        jobs_take_event(jobs, live, &report->events[i]);
+    }
+}
+
+static void jobs_report_done(struct store_write *write, enum deft_status status,
+                             const struct deft_error *error) {
+    struct jobs_pending *pending = (struct jobs_pending *)write;
+    struct jobs *jobs = pending->jobs;
+    if (status == DEFT_OK) {
+        (void)pthread_mutex_lock(&jobs->lock);
+        struct jobs_live *live = jobs_live_find(jobs, pending->write.incarnation);
+        if (live != NULL) {
+            live->heard_ns = clock_monotonic_ns();
+            live->updated_ns = pending->write.now_ns;
+            if (strcmp(live->state, "lost") == 0) {
+                jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+            }
+            if (pending->write.is_fresh) {
+                jobs_take_report(jobs, live, &pending->write.report);
+            }
+        }
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    pending->done(pending->context, status, pending->write.committed_seq, error);
+    wire_report_done(&pending->write.report);
+    free(pending);
+}
+
+enum deft_status jobs_report(struct jobs *jobs, int64_t incarnation, struct wire_report *report,
+                             jobs_report_fn done, void *context, struct deft_error *error) {
+    struct jobs_live *live = NULL;
+    enum deft_status status = jobs_find_locked(jobs, incarnation, &live, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    status = jobs_check_report(live, report, error);
+    (void)pthread_mutex_unlock(&jobs->lock);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    struct jobs_pending *pending = calloc(1, sizeof(*pending));
+    if (pending == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a report");
+    }
+    store_report_init(&pending->write);
+    pending->write.write.done = jobs_report_done;
+    pending->write.write.n_bytes =
+        sizeof(*pending) + report->n_iterations * sizeof(*report->iterations) +
+        report->n_ops * sizeof(*report->ops) + report->n_events * sizeof(*report->events) +
+        (size_t)report->n_readiness * sizeof(int64_t);
+    pending->write.incarnation = incarnation;
+    pending->write.now_ns = clock_wall_ns();
+    pending->write.report = *report;
+    pending->jobs = jobs;
+    pending->done = done;
+    pending->context = context;
+    status = store_submit(jobs->options.store, &pending->write.write, error);
+    if (status != DEFT_OK) {
+        free(pending);
+        return status;
+    }
+    memset(report, 0, sizeof(*report)); /* taken over */
+    return DEFT_OK;
+}
+
+/* --- streams
+ * ---------------------------------------------------------------------------------------- */
+
+enum deft_status jobs_has(struct jobs *jobs, int64_t incarnation, struct deft_error *error) {
+    struct jobs_live *live = NULL;
+    enum deft_status status = jobs_find_locked(jobs, incarnation, &live, error);
+    if (status == DEFT_OK) {
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    return status;
+}
+
+void jobs_stream(struct jobs *jobs, int64_t incarnation, struct http_stream *stream,
+                 uint64_t last_seq) {
+    struct jobs_live *live = NULL;
+    char mode[64];
+    if (jobs_find_locked(jobs, incarnation, &live, NULL) != DEFT_OK) {
+        http_stream_release(stream);
+        return;
+    }
+    const char *name = tuner_mode_name(live->tuner.mode);
+    enum deft_status status = DEFT_OK;
+    if (live->plan_event != NULL && live->plan_seq > last_seq) {
+        char id[24];
+        (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)live->plan_seq);
+        status = http_stream_send(stream, id, "plan", live->plan_event);
+    }
+    (void)snprintf(mode, sizeof(mode), "{\"mode\":\"%s\"}", name);
+    if (status == DEFT_OK) {
+        status = http_stream_send(stream, NULL, "mode", mode);
+    }
+    if (status != DEFT_OK || jobs_live_add_stream(live, stream) != DEFT_OK) {
+        http_stream_release(stream);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+}

@@ -1,0 +1,81 @@
+/* The jobs that are running: what their ranks report goes to their tuners, and what the tuners
+ * decide goes to the database and to the agents.
+ *
+ * Any thread may call. One thread of its own solves and carries decisions out, so that neither
+ * requests nor the database wait for a solver. */
+#ifndef JOBS_H
+#define JOBS_H
+
+#include <stdint.h>
+
+#include <deft/status.h>
+
+#include "base/log.h"
+#include "http/http_server.h"
+#include "store.h"
+#include "tuner.h"
+#include "wire/wire.h"
+
+/* An incarnation nobody reports for is lost after a minute: agents report every second and back off
+ * to ten. */
+#define JOBS_LOST_NS INT64_C(60000000000)
+/* A lost one is forgotten after an hour and read from the database when it comes back. */
+#define JOBS_FORGET_NS INT64_C(3600000000000)
+/* Incarnations taken up at the start, newest first; others when they report. */
+#define JOBS_MAX_LOADED 4096u
+
+struct jobs;
+
+struct jobs_options {
+    struct store *store;
+    const struct log *log;
+    struct tuner_config tuner;
+    enum tuner_mode mode; /* of new jobs */
+    uint32_t max_merge;   /* of new jobs that wish nothing */
+    uint32_t max_delay;
+};
+
+/* Reads what was running from the database and starts the thread. */
+DEFT_NODISCARD enum deft_status jobs_start(const struct jobs_options *options, struct jobs **out,
+                                           struct deft_error *error);
+/* After the HTTP server has stopped, before the store closes. Takes NULL. */
+void jobs_stop(struct jobs *jobs);
+
+/* DEFT_MISMATCH when the incarnation is there with other ranks or tensors; `*out_field` names which
+ * one. */
+DEFT_NODISCARD enum deft_status jobs_register(struct jobs *jobs, const char *job,
+                                              const struct wire_registration *registration,
+                                              struct wire_registered *out, const char **out_field,
+                                              struct deft_error *error);
+
+/* Takes the report over when it returns DEFT_OK; then `done` is called once, from another thread,
+ * after the report is on disk or has failed. DEFT_NOT_FOUND: no such incarnation; DEFT_INVALID:
+ * the report does not suit it; DEFT_LIMIT: too many are waiting. */
+typedef void (*jobs_report_fn)(void *context, enum deft_status status, uint64_t committed_seq,
+                               const struct deft_error *error);
+DEFT_NODISCARD enum deft_status jobs_report(struct jobs *jobs, int64_t incarnation,
+                                            struct wire_report *report, jobs_report_fn done,
+                                            void *context, struct deft_error *error);
+
+/* Takes the stream over: sends the newest plan if its number is above `last_seq`, then the mode. */
+DEFT_NODISCARD enum deft_status jobs_has(struct jobs *jobs, int64_t incarnation,
+                                         struct deft_error *error);
+void jobs_stream(struct jobs *jobs, int64_t incarnation, struct http_stream *stream,
+                 uint64_t last_seq);
+
+/* DEFT_NOT_FOUND: no such job. */
+DEFT_NODISCARD enum deft_status jobs_set_mode(struct jobs *jobs, const char *job,
+                                              enum tuner_mode mode, struct deft_error *error);
+DEFT_NODISCARD enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
+                                                const struct wire_limits *limits,
+                                                struct deft_error *error);
+
+DEFT_NODISCARD enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *out,
+                                          struct deft_error *error);
+DEFT_NODISCARD enum deft_status jobs_list(struct jobs *jobs, const struct store_filter *filter,
+                                          struct wire_jobs *out, struct deft_error *error);
+/* The deft.profile/1 of what is observed now, or the newest that was solved; malloc'ed. */
+DEFT_NODISCARD enum deft_status jobs_profile(struct jobs *jobs, int64_t incarnation, char **out,
+                                             struct deft_error *error);
+
+#endif

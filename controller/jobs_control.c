@@ -1,0 +1,181 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "jobs_live.h"
+#include "profile_build.h"
+
+/* Largest page of a list. */
+#define CONTROL_MAX_PAGE 1000u
+
+enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mode mode,
+                               struct deft_error *error) {
+    struct store_change write;
+    struct store_job known;
+    struct tuner_decision decision = {0};
+    char *summary = NULL;
+    enum deft_status status = store_read_job(jobs->options.store, job, &known, &summary, error);
+    free(summary);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    store_change_init(&write);
+    write.job = job;
+    write.mode = tuner_mode_name(mode);
+    write.now_ns = clock_wall_ns();
+    status = store_run(jobs->options.store, &write.write, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find_job(jobs, job);
+    if (live != NULL) {
+        tuner_set_mode(&live->tuner, mode, &decision);
+        jobs_live_decided(jobs, live, &decision);
+        jobs_live_send_mode(live);
+        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: mode is %s now", job,
+             tuner_mode_name(mode));
+    return DEFT_OK;
+}
+
+enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
+                                 const struct wire_limits *limits, struct deft_error *error) {
+    struct store_change write;
+    struct store_job known;
+    char *summary = NULL;
+    enum deft_status status = store_read_job(jobs->options.store, job, &known, &summary, error);
+    free(summary);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    store_change_init(&write);
+    write.job = job;
+    write.limits = limits;
+    write.now_ns = clock_wall_ns();
+    status = store_run(jobs->options.store, &write.write, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find_job(jobs, job);
+    if (live != NULL) {
+        live->max_merge = limits->max_merge;
+        live->max_delay = limits->max_delay;
+        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: merge is at most %u and delay %u now", job,
+             limits->max_merge, limits->max_delay);
+    return DEFT_OK;
+}
+
+/* --- views
+ * ----------------------------------------------------------------------------------------- */
+
+/* 1 when the job is in memory, which knows better than its last summary. */
+static int control_view_live(struct jobs *jobs, const char *job, struct wire_job *out) {
+    (void)pthread_mutex_lock(&jobs->lock);
+    const struct jobs_live *live = jobs_live_find_job(jobs, job);
+    if (live != NULL) {
+        jobs_live_view(live, out);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    return live != NULL;
+}
+
+/* A job whose first summary has not been written yet has an empty one. */
+static enum deft_status control_view_summary(const char *id, const char *summary,
+                                             struct wire_job *out, struct deft_error *error) {
+    if (summary[0] != '\0') {
+        return wire_job_decode(summary, strlen(summary), out, error);
+    }
+    static const char unknown[] = "{\"id\":\"\",\"state\":\"running\",\"mode\":\"observe\"}";
+    enum deft_status status = wire_job_decode(unknown, sizeof(unknown) - 1, out, error);
+    if (status == DEFT_OK) {
+        size_t n = strlen(id);
+        memcpy(out->id, id, n < sizeof(out->id) ? n + 1 : sizeof(out->id) - 1);
+    }
+    return status;
+}
+
+enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *out,
+                           struct deft_error *error) {
+    struct store_job known;
+    char *summary = NULL;
+    if (control_view_live(jobs, job, out)) {
+        return DEFT_OK;
+    }
+    enum deft_status status = store_read_job(jobs->options.store, job, &known, &summary, error);
+    if (status == DEFT_OK) {
+        status = control_view_summary(job, summary, out, error);
+    }
+    if (status == DEFT_OK) { /* what an operator may have set since the job ended */
+        memcpy(out->mode, known.mode, sizeof(out->mode));
+        out->max_merge = known.max_merge;
+        out->max_delay = known.max_delay;
+    }
+    free(summary);
+    return status;
+}
+
+struct control_list {
+    struct jobs *jobs;
+    struct wire_jobs *out;
+    uint32_t capacity;
+};
+
+static enum deft_status control_list_row(void *context, const char *id, const char *summary) {
+    struct control_list *list = context;
+    if (list->out->n_jobs == list->capacity) {
+        return DEFT_OK;
+    }
+    struct wire_job *job = &list->out->jobs[list->out->n_jobs];
+    if (control_view_live(list->jobs, id, job) ||
+        control_view_summary(id, summary, job, NULL) == DEFT_OK) {
+        list->out->n_jobs++;
+    }
+    return DEFT_OK;
+}
+
+enum deft_status jobs_list(struct jobs *jobs, const struct store_filter *filter,
+                           struct wire_jobs *out, struct deft_error *error) {
+    struct wire_jobs page = {0};
+    struct store_filter bounded = *filter;
+    if (bounded.limit > CONTROL_MAX_PAGE) {
+        bounded.limit = CONTROL_MAX_PAGE;
+    }
+    page.jobs = calloc(bounded.limit > 0 ? bounded.limit : 1, sizeof(*page.jobs));
+    if (page.jobs == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a list of jobs");
+    }
+    struct control_list list = {.jobs = jobs, .out = &page, .capacity = (uint32_t)bounded.limit};
+    enum deft_status status =
+        store_read_jobs(jobs->options.store, &bounded, control_list_row, &list, &page.total, error);
+    if (status != DEFT_OK) {
+        wire_jobs_done(&page);
+        return status;
+    }
+    *out = page;
+    return DEFT_OK;
+}
+
+enum deft_status jobs_profile(struct jobs *jobs, int64_t incarnation, char **out,
+                              struct deft_error *error) {
+    struct dsched_profile profile = {0};
+    enum deft_status status = DEFT_NOT_FOUND;
+    (void)pthread_mutex_lock(&jobs->lock);
+    const struct jobs_live *live = jobs_live_find(jobs, incarnation);
+    if (live != NULL) {
+        status = profile_build(&live->registration, live->observe, &profile, error);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    if (status == DEFT_OK) {
+        status = wire_profile_encode(&profile, out, error);
+        dsched_profile_done(&profile);
+        return status;
+    }
+    return store_read_profile(jobs->options.store, incarnation, out, error);
+}

@@ -1,0 +1,420 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dsched/planner.h>
+
+#include "base/clock.h"
+#include "jobs_live.h"
+#include "profile_build.h"
+#include "tuner_state.h"
+
+/* PyTorch DDP's bucket sizes: the exact plan a job returns to is the one everybody knows. */
+#define ENGINE_FIRST_BYTES (UINT64_C(1) << 20)
+#define ENGINE_LATER_BYTES (UINT64_C(25) << 20)
+#define ENGINE_TICK_NS     INT64_C(1000000000)
+
+/* Everything one decision changes, as text, gathered under the lock and written without it. */
+struct engine_change {
+    struct store_change write;
+    struct wire_decision decision;
+    char job[WIRE_ID_BYTES];
+    char state[16];
+    char *summary;
+    char *tuner;
+    char *profile;
+    char *plan;
+    char *solution;
+    char *event;
+};
+
+static void engine_change_done(struct engine_change *change) {
+    free(change->summary);
+    free(change->tuner);
+    free(change->profile);
+    free(change->plan);
+    free(change->solution);
+    free(change->event);
+}
+
+/* --- the exact plan
+ * ------------------------------------------------------------------------------- */
+
+/* malloc'ed; NULL when memory is short. Borrows nothing from the registration afterwards. */
+static struct dsched_table *engine_table(const struct wire_registration *registration) {
+    uint32_t n = registration->n_tensors;
+    struct dsched_table *table = malloc(sizeof(*table) + n * (sizeof(uint64_t) + sizeof(uint8_t)));
+    if (table != NULL) {
+        uint64_t *elements = (uint64_t *)(void *)(table + 1);
+        uint8_t *dtypes = (uint8_t *)(elements + n);
+        for (uint32_t i = 0; i < n; i++) {
+            elements[i] = registration->tensors[i].elements;
+            dtypes[i] = (uint8_t)registration->tensors[i].dtype;
+        }
+        *table = (struct dsched_table){.n_tensors = n, .elements = elements, .dtypes = dtypes};
+    }
+    return table;
+}
+
+static enum deft_status engine_exact_plan(const struct wire_registration *registration,
+                                          char **out_text, uint64_t *out_hash,
+                                          struct deft_error *error) {
+    struct dsched_plan plan = {0};
+    struct dsched_table *table = engine_table(registration);
+    enum deft_status status = DEFT_OK;
+    if (table == NULL ||
+        dsched_plan_ddp(table, ENGINE_FIRST_BYTES, ENGINE_LATER_BYTES, &plan) != DSCHED_OK) {
+        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the exact plan");
+    } else {
+        *out_hash = dsched_plan_hash(&plan);
+        status = wire_plan_encode(&plan, out_text, error);
+    }
+    dsched_plan_done(&plan);
+    free(table);
+    return status;
+}
+
+/* --- carrying decisions out
+ * ------------------------------------------------------------------------ */
+
+static void engine_fill_decision(const struct tuner_decision *from, struct wire_decision *to) {
+    (void)snprintf(to->kind, sizeof(to->kind), "%s", tuner_kind_name(from->kind));
+    (void)snprintf(to->reason, sizeof(to->reason), "%s", from->reason);
+    to->iteration = from->iteration;
+    to->plan_seq = from->plan_seq;
+    to->exact_step_ns = from->exact_step_ns;
+    to->before_step_ns = from->before_step_ns;
+    to->predicted_step_ns = from->predicted_step_ns;
+    to->measured_step_ns = from->measured_step_ns;
+}
+
+static enum deft_status engine_event(struct engine_change *change, struct deft_error *error) {
+    struct json_out event = {0};
+    json_out_begin_object(&event, NULL);
+    json_out_uint(&event, "seq", change->write.plan_seq);
+    json_out_hex(&event, "hash", change->write.plan_hash);
+    json_out_raw(&event, "plan", change->plan);
+    json_out_end_object(&event);
+    return json_out_finish(&event, &change->event, error);
+}
+
+/* With the lock held: the state to be written with whatever else changes. */
+static enum deft_status engine_snapshot(struct jobs_live *live, struct engine_change *change,
+                                        struct deft_error *error) {
+    memcpy(change->job, live->job, sizeof(change->job));
+    memcpy(change->state, live->state, sizeof(change->state));
+    change->summary = jobs_live_summary(live);
+    enum deft_status status = tuner_state_encode(&live->tuner, &change->tuner, error);
+    if (status == DEFT_OK && change->summary == NULL) {
+        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a summary");
+    }
+    change->write.incarnation = live->id;
+    change->write.job = change->job;
+    change->write.state = change->state;
+    change->write.summary = change->summary;
+    change->write.tuner = change->tuner;
+    change->write.now_ns = clock_wall_ns();
+    return status;
+}
+
+/* With the lock held: the plan goes out, on every stream. */
+static void engine_publish(struct jobs_live *live, struct engine_change *change) {
+    char id[24];
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)change->write.plan_seq);
+    free(live->plan_event);
+    live->plan_event = change->event;
+    live->plan_seq = change->write.plan_seq;
+    change->event = NULL;
+    jobs_live_send(live, id, "plan", live->plan_event);
+}
+
+/* The text of the plan a decision pushes that is not a new solution. */
+static enum deft_status engine_old_plan(struct jobs *jobs, int64_t id, uint64_t target_seq,
+                                        struct engine_change *change, struct deft_error *error) {
+    enum deft_status status = DEFT_NOT_FOUND;
+    if (target_seq != 0) {
+        status = store_read_plan_text(jobs->options.store, id, target_seq, &change->plan,
+                                      &change->write.plan_hash, error);
+    }
+    if (status != DEFT_OK) { /* exact is always right */
+        (void)pthread_mutex_lock(&jobs->lock);
+        struct jobs_live *live = jobs_live_find(jobs, id);
+        status = live == NULL ? DEFT_NOT_FOUND
+                              : engine_exact_plan(&live->registration, &change->plan,
+                                                  &change->write.plan_hash, error);
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    change->write.plan = change->plan;
+    return status;
+}
+
+static int engine_pushes(enum tuner_kind kind) {
+    return kind == TUNER_PUSH || kind == TUNER_ROLL_BACK || kind == TUNER_HALT;
+}
+
+/* A plan reaches ranks only after the database has it: after a restart its number must not name
+ * another one. A way back is the exception: it is safe under any number that is larger. */
+static void engine_enact(struct jobs *jobs, int64_t id, const struct tuner_decision *decision,
+                         struct engine_change *change) {
+    struct deft_error error = {0};
+    enum deft_status status = DEFT_OK;
+    int pushes = engine_pushes(decision->kind);
+    engine_fill_decision(decision, &change->decision);
+    change->write.decision = &change->decision;
+    if (pushes) {
+        change->write.plan_seq = decision->plan_seq;
+        if (change->plan == NULL) {
+            status = engine_old_plan(jobs, id, decision->target_seq, change, &error);
+        }
+        if (status == DEFT_OK) {
+            status = engine_event(change, &error);
+        }
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find(jobs, id);
+    if (live != NULL) {
+        memcpy(live->decision, change->decision.reason, sizeof(live->decision));
+        live->updated_ns = clock_wall_ns();
+        if (status == DEFT_OK) {
+            status = engine_snapshot(live, change, &error);
+        }
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    if (live == NULL) {
+        return;
+    }
+    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s at iteration %llu, plan %llu: %s",
+             change->job, change->decision.kind, (unsigned long long)decision->iteration,
+             (unsigned long long)decision->plan_seq, decision->reason);
+    if (status == DEFT_OK) {
+        status = store_run(jobs->options.store, &change->write.write, &error);
+    }
+    if (status != DEFT_OK) {
+        log_line(jobs->options.log, LOG_LEVEL_ERROR, "job %s: the decision was not recorded: %s",
+                 change->job, error.text);
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    live = jobs_live_find(jobs, id);
+    if (live != NULL && pushes) {
+        if (change->event != NULL && (status == DEFT_OK || decision->kind != TUNER_PUSH)) {
+            engine_publish(live, change);
+        } else {
+            struct tuner_decision refused = {0};
+            tuner_refused(&live->tuner, decision->plan_seq,
+                          "the controller could not record the plan", &refused);
+            jobs_live_decided(jobs, live, &refused);
+        }
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+}
+
+/* --- solving
+ * ----------------------------------------------------------------------------------------- */
+
+static void engine_options(const struct jobs_live *live, struct dsched_planner_options *out) {
+    dsched_planner_defaults(out);
+    out->rules = DSCHED_RULE_BIT(DSCHED_EXACT);
+    if (live->registration.capabilities & WIRE_CAN_PREVIEW) {
+        out->rules |= DSCHED_RULE_BIT(DSCHED_LOOKAHEAD);
+    }
+    if (live->registration.capabilities & WIRE_CAN_AVERAGE) {
+        out->rules |= DSCHED_RULE_BIT(DSCHED_AVERAGED);
+    }
+    out->max_merge = live->max_merge;
+    out->max_delay = live->max_delay;
+    out->max_pending_bytes = live->registration.max_pending_bytes;
+}
+
+static void engine_proposal(const struct dsched_plan *plan, struct tuner_plan *out) {
+    memset(out, 0, sizeof(*out));
+    out->hash = dsched_plan_hash(plan);
+    out->rule = plan->rule;
+    out->cycle = dsched_plan_cycle(plan);
+    out->delay = dsched_plan_max_delay(plan);
+    for (uint32_t g = 0; g < plan->n_generations; g++) {
+        out->merge = plan->merge[g] > out->merge ? plan->merge[g] : out->merge;
+    }
+    out->updates_ppm = plan->forecast.updates_per_step_ppm;
+    out->predicted_step_ns = plan->forecast.step_ns;
+}
+
+/* Solves what was copied under the lock; DEFT_OK leaves texts in `change`. */
+static enum deft_status engine_solve_profile(const struct dsched_profile *profile,
+                                             const struct dsched_planner_options *options,
+                                             const struct dsched_table *table,
+                                             struct dsched_solution *solution,
+                                             struct engine_change *change,
+                                             struct deft_error *error) {
+    struct dsched_error why = {0};
+    if (dsched_solve(profile, options, solution, &why) != DSCHED_OK ||
+        dsched_plan_validate(&solution->plan, table, profile->n_links, &why) != DSCHED_OK) {
+        return deft_fail(error, DEFT_INVALID, 0, "%s", why.text);
+    }
+    change->write.plan_hash = dsched_plan_hash(&solution->plan);
+    enum deft_status status = wire_plan_encode(&solution->plan, &change->plan, error);
+    if (status == DEFT_OK) {
+        status = wire_solution_encode(solution, &change->solution, error);
+    }
+    if (status == DEFT_OK) {
+        status = wire_profile_encode(profile, &change->profile, error);
+    }
+    return status;
+}
+
+static void engine_solve(struct jobs *jobs, int64_t id) {
+    struct dsched_profile profile = {0};
+    struct dsched_planner_options options;
+    struct engine_change change = {0};
+    struct tuner_plan proposal;
+    struct tuner_decision decision = {0};
+    struct deft_error error = {0};
+    struct dsched_table *table = NULL;
+    struct dsched_solution *solution = calloc(1, sizeof(*solution));
+    enum deft_status status = DEFT_NO_MEMORY;
+
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find(jobs, id);
+    if (live != NULL && solution != NULL) {
+        status = profile_build(&live->registration, live->observe, &profile, &error);
+        table = engine_table(&live->registration);
+        engine_options(live, &options);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    store_change_init(&change.write);
+    if (live == NULL || solution == NULL || table == NULL) {
+        goto done;
+    }
+    if (status == DEFT_OK) {
+        status = engine_solve_profile(&profile, &options, table, solution, &change, &error);
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    live = jobs_live_find(jobs, id);
+    if (live != NULL) {
+        live->solving = 0;
+        if (status == DEFT_OK) {
+            engine_proposal(&solution->plan, &proposal);
+            live->coverage_ppm = solution->coverage_ppm;
+        }
+        tuner_solved(&live->tuner, status == DEFT_OK ? &proposal : NULL, error.text, &decision);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    if (decision.kind != TUNER_NOTHING) {
+        change.write.profile = change.profile;
+        if (decision.kind == TUNER_PUSH) {
+            change.write.plan = change.plan;
+            change.write.solution = change.solution;
+        }
+        engine_enact(jobs, id, &decision, &change);
+    }
+done:
+    engine_change_done(&change);
+    if (solution != NULL) {
+        dsched_solution_done(solution);
+    }
+    free(solution);
+    free(table);
+    dsched_profile_done(&profile);
+}
+
+/* --- states
+ * ------------------------------------------------------------------------------------------- */
+
+static const char *engine_state(const struct jobs_live *live) {
+    if (live->n_ended < live->registration.n_ranks) {
+        return clock_monotonic_ns() - live->heard_ns > JOBS_LOST_NS ? "lost" : "running";
+    }
+    return memchr(live->ends, 2, live->registration.n_ranks) != NULL ? "failed" : "finished";
+}
+
+/* Brings the recorded state up to date and lets go of what has ended. */
+static void engine_change_state(struct jobs *jobs, int64_t id) {
+    struct engine_change change = {0};
+    struct deft_error error = {0};
+    enum deft_status status = DEFT_OK;
+    int changed = 0;
+    store_change_init(&change.write);
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find(jobs, id);
+    if (live != NULL) {
+        changed = strcmp(live->state, engine_state(live)) != 0;
+        (void)snprintf(live->state, sizeof(live->state), "%s", engine_state(live));
+        status = engine_snapshot(live, &change, &error);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    if (live != NULL && status == DEFT_OK) {
+        status = store_run(jobs->options.store, &change.write.write, &error);
+    }
+    if (live != NULL && changed) {
+        log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s is %s", change.job, live->id_text,
+                 change.state);
+    }
+    if (status != DEFT_OK) {
+        log_line(jobs->options.log, LOG_LEVEL_ERROR, "job %s: its state was not recorded: %s",
+                 change.job, error.text);
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    live = jobs_live_find(jobs, id);
+    if (live != NULL && live->n_ended == live->registration.n_ranks) {
+        jobs_live_remove(jobs, live);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    engine_change_done(&change);
+}
+
+/* Once a second: who has fallen silent, and who has been silent for so long that the database is
+ * memory enough. With the lock held. */
+static void engine_tick(struct jobs *jobs) {
+    int64_t now = clock_monotonic_ns();
+    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
+        struct jobs_live *live = jobs->buckets[i];
+        while (live != NULL) {
+            struct jobs_live *next = live->next;
+            int64_t silence = now - live->heard_ns;
+            int running = strcmp(live->state, "running") == 0;
+            if (silence > JOBS_LOST_NS && running) {
+                jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+            } else if (silence > JOBS_FORGET_NS && !running && !live->solving) {
+                jobs_live_remove(jobs, live);
+            }
+            live = next;
+        }
+    }
+}
+
+void *jobs_engine(void *context) {
+    struct jobs *jobs = context;
+    int64_t next_tick_ns = clock_monotonic_ns() + ENGINE_TICK_NS;
+    (void)pthread_mutex_lock(&jobs->lock);
+    while (!jobs->stopping) {
+        struct jobs_task *task = jobs->first;
+        if (task == NULL) {
+            const struct timespec until = {.tv_sec = next_tick_ns / 1000000000,
+                                           .tv_nsec = next_tick_ns % 1000000000};
+            (void)pthread_cond_timedwait(&jobs->work, &jobs->lock, &until);
+        } else {
+            jobs->first = task->next;
+            if (jobs->first == NULL) {
+                jobs->last = &jobs->first;
+            }
+            (void)pthread_mutex_unlock(&jobs->lock);
+            if (task->kind == JOBS_SOLVE) {
+                engine_solve(jobs, task->id);
+            } else if (task->kind == JOBS_CHANGE) {
+                engine_change_state(jobs, task->id);
+            } else {
+                struct engine_change change = {0};
+                store_change_init(&change.write);
+                engine_enact(jobs, task->id, &task->decision, &change);
+                engine_change_done(&change);
+            }
+            free(task);
+            (void)pthread_mutex_lock(&jobs->lock);
+        }
+        if (clock_monotonic_ns() >= next_tick_ns) {
+            engine_tick(jobs);
+            next_tick_ns = clock_monotonic_ns() + ENGINE_TICK_NS;
+        }
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    return NULL;
+}

@@ -1,0 +1,256 @@
+#include "jobs_live.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tuner_state.h"
+
+static size_t live_bucket(int64_t id) {
+    return (size_t)((uint64_t)id % JOBS_BUCKETS);
+}
+
+struct jobs_live *jobs_live_find(struct jobs *jobs, int64_t id) {
+    struct jobs_live *live = jobs->buckets[live_bucket(id)];
+    while (live != NULL && live->id != id) {
+        live = live->next;
+    }
+    return live;
+}
+
+struct jobs_live *jobs_live_find_job(struct jobs *jobs, const char *job) {
+    struct jobs_live *newest = NULL;
+    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
+        for (struct jobs_live *live = jobs->buckets[i]; live != NULL; live = live->next) {
+            if (strcmp(live->job, job) == 0 && (newest == NULL || live->id > newest->id)) {
+                newest = live;
+            }
+        }
+    }
+    return newest;
+}
+
+void jobs_live_add(struct jobs *jobs, struct jobs_live *live) {
+    struct jobs_live **bucket = &jobs->buckets[live_bucket(live->id)];
+    live->next = *bucket;
+    *bucket = live;
+}
+
+void jobs_live_remove(struct jobs *jobs, struct jobs_live *live) {
+    struct jobs_live **at = &jobs->buckets[live_bucket(live->id)];
+    while (*at != live) {
+        at = &(*at)->next;
+    }
+    *at = live->next;
+    jobs_live_destroy(live);
+}
+
+void jobs_live_destroy(struct jobs_live *live) {
+    if (live == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < live->n_streams; i++) {
+        http_stream_release(live->streams[i]);
+    }
+    free(live->streams);
+    free(live->plan_event);
+    free(live->ends);
+    observe_destroy(live->observe);
+    wire_registration_done(&live->registration);
+    free(live);
+}
+
+/* --- from the database -------------------------------------------------------------------------
+ */
+
+static void live_take_end(void *context, uint32_t rank, int failed) {
+    struct jobs_live *live = context;
+    if (rank < live->registration.n_ranks && live->ends[rank] == 0) {
+        live->ends[rank] = failed ? 2 : 1;
+        live->n_ended++;
+    }
+}
+
+static enum deft_status live_take_plan(struct jobs_live *live, const struct store_incarnation *from,
+                                       struct deft_error *error) {
+    struct json_out event = {0};
+    if (from->plan == NULL) {
+        return DEFT_OK;
+    }
+    json_out_begin_object(&event, NULL);
+    json_out_uint(&event, "seq", from->plan_seq);
+    json_out_hex(&event, "hash", from->plan_hash);
+    json_out_raw(&event, "plan", from->plan);
+    json_out_end_object(&event);
+    live->plan_seq = from->plan_seq;
+    return json_out_finish(&event, &live->plan_event, error);
+}
+
+static enum deft_status live_fill(struct jobs *jobs, struct jobs_live *live,
+                                  const struct store_incarnation *from, struct deft_error *error) {
+    enum tuner_mode mode = TUNER_OBSERVE;
+    enum deft_status status = wire_registration_decode(
+        from->registration, strlen(from->registration), &live->registration, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    if (tuner_mode_parse(from->job.mode, &mode) != DEFT_OK) {
+        return deft_fail(error, DEFT_INVALID, 0, "the database has no such mode as '%s'",
+                         from->job.mode);
+    }
+    live->id = from->id;
+    store_id_text(from->id, live->id_text);
+    memcpy(live->job, from->job.id, sizeof(live->job));
+    memcpy(live->state, from->state, sizeof(live->state));
+    memcpy(live->decision, from->decision, sizeof(live->decision));
+    live->max_merge = from->job.max_merge;
+    live->max_delay = from->job.max_delay;
+    live->n_iterations = from->n_iterations;
+    live->registered_ns = from->registered_ns;
+    live->updated_ns = from->updated_ns;
+    live->heard_ns = clock_monotonic_ns();
+    live->ends = calloc(live->registration.n_ranks, 1);
+    if (live->ends == NULL ||
+        observe_create(live->registration.n_ranks, live->registration.n_tensors,
+                       live->registration.n_links, &live->observe) != DEFT_OK) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for job '%s'", live->job);
+    }
+    tuner_init(&live->tuner, &jobs->options.tuner, mode);
+    if (from->tuner[0] != '\0') {
+        status = tuner_state_decode(from->tuner, &live->tuner, error);
+        tuner_resume(&live->tuner);
+    }
+    /* A plan may be stored whose tuner state is older: numbers must not be used twice. */
+    if (status == DEFT_OK && live->tuner.next_seq <= from->plan_seq) {
+        live->tuner.next_seq = from->plan_seq + 1;
+    }
+    return status == DEFT_OK ? live_take_plan(live, from, error) : status;
+}
+
+enum deft_status jobs_live_load(struct jobs *jobs, int64_t id, struct jobs_live **out,
+                                struct deft_error *error) {
+    struct store_incarnation from = {0};
+    enum deft_status status = store_read_incarnation(jobs->options.store, id, &from, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    struct jobs_live *live = calloc(1, sizeof(*live));
+    status = live == NULL ? deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a job")
+                          : live_fill(jobs, live, &from, error);
+    store_incarnation_done(&from);
+    if (status == DEFT_OK) {
+        status = store_read_ends(jobs->options.store, id, live_take_end, live, error);
+    }
+    if (status != DEFT_OK) {
+        jobs_live_destroy(live);
+        return status;
+    }
+    *out = live;
+    return DEFT_OK;
+}
+
+/* --- streams ------------------------------------------------------------------------------------
+ */
+
+void jobs_live_send(struct jobs_live *live, const char *id, const char *event, const char *data) {
+    size_t kept = 0;
+    for (size_t i = 0; i < live->n_streams; i++) {
+        struct http_stream *stream = live->streams[i];
+        if (http_stream_send(stream, id, event, data) == DEFT_OK) {
+            live->streams[kept++] = stream;
+        } else {
+            http_stream_release(stream); /* the agent connects again and gets the newest plan */
+        }
+    }
+    live->n_streams = kept;
+}
+
+void jobs_live_send_mode(struct jobs_live *live) {
+    char data[64];
+    (void)snprintf(data, sizeof(data), "{\"mode\":\"%s\"}", tuner_mode_name(live->tuner.mode));
+    jobs_live_send(live, NULL, "mode", data);
+}
+
+static void live_drop_closed_streams(struct jobs_live *live) {
+    size_t kept = 0;
+    for (size_t i = 0; i < live->n_streams; i++) {
+        if (http_stream_closed(live->streams[i])) {
+            http_stream_release(live->streams[i]);
+        } else {
+            live->streams[kept++] = live->streams[i];
+        }
+    }
+    live->n_streams = kept;
+}
+
+enum deft_status jobs_live_add_stream(struct jobs_live *live, struct http_stream *stream) {
+    live_drop_closed_streams(live);
+    if (live->n_streams == JOBS_MAX_STREAMS) {
+        return DEFT_LIMIT;
+    }
+    if (live->n_streams == live->stream_capacity) {
+        size_t capacity = live->stream_capacity < 4 ? 4 : live->stream_capacity * 2;
+        struct http_stream **grown =
+            realloc(live->streams, capacity * sizeof(struct http_stream *));
+        if (grown == NULL) {
+            return DEFT_NO_MEMORY;
+        }
+        live->streams = grown;
+        live->stream_capacity = capacity;
+    }
+    live->streams[live->n_streams++] = stream;
+    return DEFT_OK;
+}
+
+/* --- views ---------------------------------------------------------------------------------------
+ */
+
+static double live_ratio(int64_t a, int64_t b) {
+    return a > 0 && b > 0 ? (double)a / (double)b : (double)NAN;
+}
+
+void jobs_live_view(const struct jobs_live *live, struct wire_job *out) {
+    const struct tuner *tuner = &live->tuner;
+    const struct tuner_plan *plan = &tuner->running;
+    const char *rule = dsched_rule_name((enum dsched_rule)plan->rule);
+    memset(out, 0, sizeof(*out));
+    memcpy(out->id, live->job, sizeof(out->id));
+    memcpy(out->name, live->registration.name, sizeof(out->name));
+    memcpy(out->user, live->registration.user, sizeof(out->user));
+    memcpy(out->state, live->state, sizeof(out->state));
+    memcpy(out->decision, live->decision, sizeof(out->decision));
+    (void)snprintf(out->mode, sizeof(out->mode), "%s", tuner_mode_name(tuner->mode));
+    (void)snprintf(out->phase, sizeof(out->phase), "%s", tuner_phase_name(tuner->phase));
+    (void)snprintf(out->incarnation, sizeof(out->incarnation), "%s", live->id_text);
+    (void)snprintf(out->rule, sizeof(out->rule), "%s", rule != NULL ? rule : "");
+    if (plan->seq > 0) {
+        store_plan_id_text(live->id, plan->seq, out->plan);
+    }
+    out->n_ranks = live->registration.n_ranks;
+    out->iterations = live->n_iterations;
+    out->plan_seq = plan->seq;
+    out->merge = plan->merge;
+    out->delay = plan->delay;
+    out->updates_per_step = plan->updates_ppm / 1e6;
+    out->exact_step_ns = tuner->exact_step_ns;
+    out->step_ns = tuner->step_ns;
+    out->predicted_step_ns = plan->is_exact ? tuner->best_step_ns : plan->predicted_step_ns;
+    out->gain = live_ratio(tuner->exact_step_ns, tuner->step_ns);
+    out->predicted_gain = live_ratio(tuner->exact_step_ns, out->predicted_step_ns);
+    out->coverage = live->coverage_ppm > 0 ? (double)live->coverage_ppm / 1e6 : (double)NAN;
+    out->n_switches = tuner->n_switches;
+    out->n_rollbacks = tuner->n_rollbacks;
+    out->max_merge = live->max_merge;
+    out->max_delay = live->max_delay;
+    store_time_text(live->registered_ns, out->registered_at);
+    store_time_text(live->updated_ns, out->updated_at);
+}
+
+char *jobs_live_summary(const struct jobs_live *live) {
+    struct wire_job job;
+    char *text = NULL;
+    jobs_live_view(live, &job);
+    return wire_job_encode(&job, &text, NULL) == DEFT_OK ? text : NULL;
+}

@@ -1,0 +1,92 @@
+/* An incarnation in memory, and the registry of them. Only for the jobs*.c files. */
+#ifndef JOBS_LIVE_H
+#define JOBS_LIVE_H
+
+#include <pthread.h>
+
+#include "jobs.h"
+#include "observe.h"
+#include "tuner.h"
+
+#define JOBS_BUCKETS 1024u
+/* One stream per agent, and agents that reconnect before their old stream is seen to be dead. */
+#define JOBS_MAX_STREAMS 8192u
+
+struct jobs_live {
+    int64_t id;
+    char id_text[STORE_ID_BYTES];
+    char job[WIRE_ID_BYTES];
+    char state[16];
+    struct wire_registration registration;
+    uint32_t max_merge;
+    uint32_t max_delay;
+    struct observe *observe;
+    struct tuner tuner;
+    int solving; /* a task for the solver is queued or under way */
+    uint64_t n_iterations;
+    uint64_t newest_iteration;
+    int64_t coverage_ppm; /* 0: unknown */
+    uint8_t *ends;        /* [n_ranks] 1: finished, 2: failed */
+    uint32_t n_ended;
+    int closing; /* its end is being recorded */
+    int64_t registered_ns;
+    int64_t heard_ns; /* monotonic */
+    int64_t updated_ns;
+    char decision[WIRE_TEXT_BYTES];
+    uint64_t plan_seq; /* newest plan; 0: none */
+    char *plan_event;  /* its event's data */
+    size_t n_streams;
+    size_t stream_capacity;
+    struct http_stream **streams;
+    struct jobs_live *next; /* of the bucket */
+};
+
+enum jobs_task_kind { JOBS_SOLVE, JOBS_ENACT, JOBS_CHANGE };
+/* Work for the thread. */
+struct jobs_task {
+    enum jobs_task_kind kind;
+    int64_t id;
+    struct tuner_decision decision; /* JOBS_ENACT */
+    struct jobs_task *next;
+};
+
+struct jobs {
+    struct jobs_options options;
+    pthread_t thread;
+    int has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    int stopping;
+    struct jobs_live *buckets[JOBS_BUCKETS];
+    struct jobs_task *first;
+    struct jobs_task **last;
+};
+
+/* All with the lock held, except where stated. */
+struct jobs_live *jobs_live_find(struct jobs *jobs, int64_t id);
+/* The newest of a job, or NULL. */
+struct jobs_live *jobs_live_find_job(struct jobs *jobs, const char *job);
+void jobs_live_add(struct jobs *jobs, struct jobs_live *live);
+void jobs_live_remove(struct jobs *jobs, struct jobs_live *live); /* and destroys it */
+void jobs_live_destroy(struct jobs_live *live);                   /* any time; takes NULL */
+/* Without the lock: from the database. */
+DEFT_NODISCARD enum deft_status jobs_live_load(struct jobs *jobs, int64_t id,
+                                               struct jobs_live **out, struct deft_error *error);
+/* Sends to all streams and drops those that have ended. */
+void jobs_live_send(struct jobs_live *live, const char *id, const char *event, const char *data);
+void jobs_live_send_mode(struct jobs_live *live);
+DEFT_NODISCARD enum deft_status jobs_live_add_stream(struct jobs_live *live,
+                                                     struct http_stream *stream);
+void jobs_live_view(const struct jobs_live *live, struct wire_job *out);
+/* malloc'ed; NULL when memory is short. */
+char *jobs_live_summary(const struct jobs_live *live);
+/* Queues what a decision asks for. */
+void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
+                       const struct tuner_decision *decision);
+void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
+                const struct tuner_decision *decision);
+
+/* The thread; in jobs_engine.c. */
+void *jobs_engine(void *context);
+
+#endif

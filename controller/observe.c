@@ -1,0 +1,278 @@
+#include "observe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Agents back-fill on their own schedules: an iteration waits this long for its last rank. */
+#define OBSERVE_SLOTS 2048u
+/* Iterations behind a median. */
+#define OBSERVE_ROWS 64u
+/* Fewer say nothing yet. */
+#define OBSERVE_MIN_ROWS 8u
+/* Sizes of all-reduces told apart per link; a plan rarely has more different buckets. */
+#define OBSERVE_SIZES 128u
+/* Fastest times kept per size, one per report. */
+#define OBSERVE_TIMES 8u
+/* A size not seen for this many reports of other sizes belongs to a plan that is over. */
+#define OBSERVE_STALE 64u
+
+struct observe_slot {
+    uint64_t iteration;
+    uint32_t n_ranks;
+    int in_use;
+    int64_t compute_ns; /* of the rank that is in `whole` */
+    uint32_t disturbed;
+    struct observed whole;
+};
+
+struct observe_row {
+    int64_t forward_ns;
+    int64_t backward_ns;
+    int64_t optimizer_ns;
+};
+
+struct observe_size {
+    uint64_t bytes;
+    uint64_t seen; /* the link's n_summaries when it was last seen */
+    uint32_t n_times;
+    int64_t times_ns[OBSERVE_TIMES]; /* a ring */
+};
+
+struct observe_link {
+    uint64_t n_summaries;
+    uint32_t n_sizes;
+    struct observe_size sizes[OBSERVE_SIZES];
+};
+
+struct observe {
+    uint32_t n_ranks;
+    uint32_t n_tensors;
+    uint32_t n_links;
+    uint64_t *next; /* [n_ranks] the iteration a rank has not reported yet */
+    struct observe_slot *slots;
+    uint32_t n_rows;
+    struct observe_row rows[OBSERVE_ROWS]; /* a ring */
+    uint32_t readiness_rank;
+    int has_readiness;
+    int64_t *offsets_ns;
+    struct observe_link *links;
+};
+
+/* Flag of an iteration that switched plans: it drains, which no other does. */
+#define OBSERVE_FLAG_SWITCHED 2u
+
+enum deft_status observe_create(uint32_t n_ranks, uint32_t n_tensors, uint32_t n_links,
+                                struct observe **out) {
+    struct observe *observe = calloc(1, sizeof(*observe));
+    if (observe == NULL) {
+        return DEFT_NO_MEMORY;
+    }
+    observe->n_ranks = n_ranks;
+    observe->n_tensors = n_tensors;
+    observe->n_links = n_links;
+    observe->next = calloc(n_ranks, sizeof(*observe->next));
+    observe->slots = calloc(OBSERVE_SLOTS, sizeof(*observe->slots));
+    observe->offsets_ns = calloc(n_tensors > 0 ? n_tensors : 1, sizeof(*observe->offsets_ns));
+    observe->links = calloc(n_links > 0 ? n_links : 1, sizeof(*observe->links));
+    if (observe->next == NULL || observe->slots == NULL || observe->offsets_ns == NULL ||
+        observe->links == NULL) {
+        observe_destroy(observe);
+        return DEFT_NO_MEMORY;
+    }
+    *out = observe;
+    return DEFT_OK;
+}
+
+void observe_destroy(struct observe *observe) {
+    if (observe != NULL) {
+        free(observe->next);
+        free(observe->slots);
+        free(observe->offsets_ns);
+        free(observe->links);
+        free(observe);
+    }
+}
+
+static void observe_merge(struct observe_slot *slot, const struct wire_iteration *row) {
+    struct observed *whole = &slot->whole;
+    int first = slot->n_ranks == 0;
+    int64_t stages = row->forward_ns + row->backward_ns + row->exposed_ns + row->optimizer_ns;
+    /* Data loading and whatever else the loop does is between the stages the runtime sees. */
+    int64_t rest = row->step_ns > stages ? row->step_ns - stages : row->runtime_ns;
+    int64_t compute = row->forward_ns + row->backward_ns + row->optimizer_ns + rest;
+    if (first) {
+        whole->iteration = row->iteration;
+        whole->plan_seq = row->plan_seq;
+        whole->step_ns = row->step_ns;
+        whole->exposed_ns = row->exposed_ns;
+    }
+    whole->is_mixed |= row->plan_seq != whole->plan_seq;
+    if (row->step_ns == 0 || whole->step_ns == 0) {
+        whole->step_ns = 0;
+    } else if (row->step_ns > whole->step_ns) {
+        whole->step_ns = row->step_ns;
+    }
+    if (row->exposed_ns < whole->exposed_ns) {
+        whole->exposed_ns = row->exposed_ns;
+    }
+    if (first || compute > slot->compute_ns) {
+        slot->compute_ns = compute;
+        whole->forward_ns = row->forward_ns;
+        whole->backward_ns = row->backward_ns;
+        whole->optimizer_ns = row->optimizer_ns + rest;
+    }
+    slot->disturbed |= row->flags & OBSERVE_FLAG_SWITCHED;
+    slot->n_ranks++;
+}
+
+/* JSON has no infinity: a loss that is not finite arrives as none, with the counter of dropped
+ * generations to tell it from a rank that gives no loss. */
+static void observe_loss(struct observed *whole, const struct wire_iteration *row) {
+    if (!isnan(row->loss)) {
+        if (whole->loss == 0) {
+            whole->loss = 1;
+        }
+    } else if (row->skipped > 0) {
+        whole->loss = -1;
+    }
+}
+
+int observe_iteration(struct observe *observe, const struct wire_iteration *row,
+                      struct observed *out) {
+    if (row->iteration < observe->next[row->rank]) {
+        return 0;
+    }
+    observe->next[row->rank] = row->iteration + 1;
+    struct observe_slot *slot = &observe->slots[row->iteration % OBSERVE_SLOTS];
+    if (!slot->in_use || slot->iteration < row->iteration) {
+        memset(slot, 0, sizeof(*slot));
+        slot->in_use = 1;
+        slot->iteration = row->iteration;
+    } else if (slot->iteration > row->iteration) {
+        return 0; /* its place has been taken: too late */
+    }
+    observe_merge(slot, row);
+    observe_loss(&slot->whole, row);
+    if (slot->n_ranks < observe->n_ranks) {
+        return 0;
+    }
+    if (slot->whole.step_ns > 0 && slot->disturbed == 0) {
+        struct observe_row *kept = &observe->rows[observe->n_rows % OBSERVE_ROWS];
+        kept->forward_ns = slot->whole.forward_ns;
+        kept->backward_ns = slot->whole.backward_ns;
+        kept->optimizer_ns = slot->whole.optimizer_ns;
+        observe->n_rows++;
+    }
+    *out = slot->whole;
+    return 1;
+}
+
+static int64_t observe_last(const int64_t *offsets, uint32_t n) {
+    int64_t last = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        last = offsets[i] > last ? offsets[i] : last;
+    }
+    return last;
+}
+
+void observe_readiness(struct observe *observe, const struct wire_readiness *readiness) {
+    uint32_t n = observe->n_tensors;
+    if (observe->has_readiness && readiness->rank != observe->readiness_rank &&
+        observe_last(readiness->offsets_ns, n) <= observe_last(observe->offsets_ns, n)) {
+        return;
+    }
+    memcpy(observe->offsets_ns, readiness->offsets_ns, n * sizeof(*observe->offsets_ns));
+    observe->readiness_rank = readiness->rank;
+    observe->has_readiness = 1;
+}
+
+static struct observe_size *observe_find_size(struct observe_link *link, uint64_t bytes) {
+    uint32_t oldest = 0;
+    for (uint32_t i = 0; i < link->n_sizes; i++) {
+        if (link->sizes[i].bytes == bytes) {
+            return &link->sizes[i];
+        }
+        if (link->sizes[i].seen < link->sizes[oldest].seen) {
+            oldest = i;
+        }
+    }
+    struct observe_size *size =
+        link->n_sizes < OBSERVE_SIZES ? &link->sizes[link->n_sizes++] : &link->sizes[oldest];
+    memset(size, 0, sizeof(*size));
+    size->bytes = bytes;
+    return size;
+}
+
+void observe_ops(struct observe *observe, const struct wire_op_summary *summary) {
+    if (summary->link >= observe->n_links || summary->count == 0 || summary->bytes == 0 ||
+        summary->min_ns <= 0) {
+        return;
+    }
+    struct observe_link *link = &observe->links[summary->link];
+    struct observe_size *size = observe_find_size(link, summary->bytes);
+    size->times_ns[size->n_times % OBSERVE_TIMES] = summary->min_ns;
+    size->n_times++;
+    size->seen = ++link->n_summaries;
+}
+
+static int observe_compare(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+enum deft_status observe_compute(const struct observe *observe, int64_t *out_forward,
+                                 int64_t *out_backward, int64_t *out_optimizer) {
+    int64_t forward[OBSERVE_ROWS];
+    int64_t backward[OBSERVE_ROWS];
+    int64_t optimizer[OBSERVE_ROWS];
+    uint32_t n = observe->n_rows < OBSERVE_ROWS ? observe->n_rows : OBSERVE_ROWS;
+    if (n < OBSERVE_MIN_ROWS) {
+        return DEFT_STATE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        forward[i] = observe->rows[i].forward_ns;
+        backward[i] = observe->rows[i].backward_ns;
+        optimizer[i] = observe->rows[i].optimizer_ns;
+    }
+    qsort(forward, n, sizeof(int64_t), observe_compare);
+    qsort(backward, n, sizeof(int64_t), observe_compare);
+    qsort(optimizer, n, sizeof(int64_t), observe_compare);
+    *out_forward = forward[n / 2];
+    *out_backward = backward[n / 2];
+    *out_optimizer = optimizer[n / 2];
+    return DEFT_OK;
+}
+
+const int64_t *observe_offsets(const struct observe *observe) {
+    return observe->has_readiness ? observe->offsets_ns : NULL;
+}
+
+static int observe_compare_samples(const void *a, const void *b) {
+    const struct dsched_sample *x = a;
+    const struct dsched_sample *y = b;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+uint32_t observe_curve(const struct observe *observe, uint32_t link, struct dsched_sample *out,
+                       uint32_t capacity) {
+    const struct observe_link *from = &observe->links[link];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < from->n_sizes && n < capacity; i++) {
+        const struct observe_size *size = &from->sizes[i];
+        int64_t times[OBSERVE_TIMES];
+        uint32_t n_times = size->n_times < OBSERVE_TIMES ? size->n_times : OBSERVE_TIMES;
+        if (from->n_summaries - size->seen > (uint64_t)OBSERVE_STALE * from->n_sizes) {
+            continue;
+        }
+        memcpy(times, size->times_ns, n_times * sizeof(*times));
+        qsort(times, n_times, sizeof(*times), observe_compare);
+        /* The fastest of all may be a token bucket's burst; a quarter of the way up is not. */
+        out[n].bytes = size->bytes;
+        out[n].ns = times[n_times / 4];
+        n++;
+    }
+    qsort(out, n, sizeof(*out), observe_compare_samples);
+    return n;
+}

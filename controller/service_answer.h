@@ -1,0 +1,46 @@
+/* What all handlers do with what they got. Only for the service*.c files. */
+#ifndef SERVICE_ANSWER_H
+#define SERVICE_ANSWER_H
+
+#include "service.h"
+
+/* Answers with the problem that fits the status; the field is what precedes the sentence's colon.
+ */
+void service_fail(struct http_request *request, const struct deft_error *error);
+/* Answers with `text`, which is freed, or with the problem. */
+void service_answer_text(struct http_request *request, enum deft_status status, int http_status,
+                         char *text, const struct deft_error *error);
+/* Answers with what was printed, or with the problem; `out` is released. */
+void service_answer_json(struct http_request *request, enum deft_status status,
+                         struct json_out *out, struct deft_error *error);
+
+/* The parameter {id} as an incarnation; 0 after a 404. */
+int64_t service_incarnation(struct http_request *request);
+/* A body of JSON, or 0 after a 415. */
+int service_is_json(struct http_request *request);
+/* A whole number of the query, `absent` when it is not there; 0 after a 400. */
+int service_query_u64(struct http_request *request, const char *name, uint64_t least, uint64_t most,
+                      uint64_t absent, uint64_t *out);
+
+/* The handlers, by file. */
+void service_agent_register(struct http_request *request, void *context);
+void service_agent_report(struct http_request *request, void *context);
+void service_agent_events(struct http_request *request, void *context);
+void service_view_jobs(struct http_request *request, void *context);
+void service_view_job(struct http_request *request, void *context);
+void service_view_incarnation(struct http_request *request, void *context);
+void service_view_iterations(struct http_request *request, void *context);
+void service_view_losses(struct http_request *request, void *context);
+void service_view_links(struct http_request *request, void *context);
+void service_view_plans(struct http_request *request, void *context);
+void service_view_decisions(struct http_request *request, void *context);
+void service_view_profile(struct http_request *request, void *context);
+void service_view_plan(struct http_request *request, void *context);
+void service_view_explain(struct http_request *request, void *context);
+void service_admin_mode(struct http_request *request, void *context);
+void service_admin_limits(struct http_request *request, void *context);
+void service_health(struct http_request *request, void *context);
+void service_ready(struct http_request *request, void *context);
+void service_spec(struct http_request *request, void *context);
+
+#endif

@@ -1,0 +1,211 @@
+/* What must outlive the controller. The store*.c files are the only ones that know SQLite.
+ *
+ * Writes are queued to one thread, which commits many at once and then calls each write's `done`.
+ * Reads run on connections of their own and never wait for writes. When a commit fails (disk full,
+ * read-only, broken file) its writes fail, are counted, and the next ones are tried again. */
+#ifndef STORE_H
+#define STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <deft/status.h>
+
+#include "wire/json_out.h"
+#include "wire/wire.h"
+
+/* Writes that wait for the disk; beyond, DEFT_LIMIT: agents come again later. */
+#define STORE_MAX_QUEUED       4096u
+#define STORE_MAX_QUEUED_BYTES ((size_t)256 << 20)
+
+struct store;
+
+/* Opens or creates the file, takes its lock and brings its schema up to date. DEFT_STATE when
+ * another controller has it. */
+DEFT_NODISCARD enum deft_status store_open(const char *path, struct store **out,
+                                           struct deft_error *error);
+/* Commits what is queued. Takes NULL. */
+void store_close(struct store *store);
+
+struct store_health {
+    uint64_t n_failed;                /* writes refused since the start */
+    int failing;                      /* the newest commit failed */
+    char text[DEFT_ERROR_TEXT_BYTES]; /* why; "" when it did not */
+};
+void store_health(struct store *store, struct store_health *out);
+
+/* --- writes ----------------------------------------------------------------------------------- */
+
+struct store_db;
+
+/* First member of every write below. `done` may be NULL; it is called on the writer's thread. */
+struct store_write {
+    enum deft_status (*apply)(struct store_db *db, struct store_write *write,
+                              struct deft_error *error);
+    void (*done)(struct store_write *write, enum deft_status status,
+                 const struct deft_error *error);
+    void *context;
+    size_t n_bytes; /* roughly, for the bound on the queue */
+    enum deft_status status;
+    struct deft_error error;
+    struct store_write *next;
+};
+/* The write stays alive until `done`. On failure `done` is not called. */
+DEFT_NODISCARD enum deft_status store_submit(struct store *store, struct store_write *write,
+                                             struct deft_error *error);
+/* Submits and waits. Not from `done`. */
+DEFT_NODISCARD enum deft_status store_run(struct store *store, struct store_write *write,
+                                          struct deft_error *error);
+
+/* A registration: finds or makes job, incarnation and agent. */
+struct store_register {
+    struct store_write write;
+    const char *job;
+    const struct wire_registration *registration;
+    const char *registration_text;
+    const char *mode; /* of a job that is new, or whose registration wishes one */
+    uint32_t max_merge;
+    uint32_t max_delay;
+    int64_t now_ns;
+    int64_t incarnation;    /* out */
+    int is_new;             /* out: the incarnation was not there before */
+    uint64_t committed_seq; /* out */
+    uint32_t n_ranks;       /* out: what the incarnation was registered with */
+    uint64_t table_hash;    /* out */
+};
+void store_register_init(struct store_register *write);
+
+/* A report: rows that are there already stay as they are. */
+struct store_report {
+    struct store_write write;
+    int64_t incarnation;
+    struct wire_report report;
+    int64_t now_ns;
+    int is_fresh;           /* out: 0: this sequence number was committed before */
+    uint64_t committed_seq; /* out */
+};
+void store_report_init(struct store_report *write);
+
+/* What changed about an incarnation, in one transaction; NULL members stay as they are. */
+struct store_change {
+    struct store_write write;
+    int64_t incarnation;
+    const char *job;
+    const char *state; /* of the incarnation and of its job */
+    const char *mode;  /* of the job */
+    const struct wire_limits *limits;
+    const char *summary;
+    const char *tuner;
+    const char *profile;
+    const struct wire_decision *decision;
+    uint64_t plan_seq; /* 0: no plan */
+    uint64_t plan_hash;
+    const char *plan;
+    const char *solution;
+    int64_t now_ns;
+};
+void store_change_init(struct store_change *write);
+
+/* --- reads ------------------------------------------------------------------------------------ */
+
+struct store_job {
+    char id[WIRE_ID_BYTES];
+    char mode[16];
+    uint32_t max_merge;
+    uint32_t max_delay;
+};
+/* An incarnation as it was left; release with store_incarnation_done. */
+struct store_incarnation {
+    int64_t id;
+    struct store_job job;
+    char state[16];
+    int64_t registered_ns;
+    int64_t updated_ns;
+    char *registration;
+    char *tuner;
+    uint64_t n_iterations;          /* counted once for all ranks */
+    char decision[WIRE_TEXT_BYTES]; /* the newest; "" */
+    uint64_t plan_seq;              /* the newest; 0: none */
+    uint64_t plan_hash;
+    char *plan; /* NULL: none */
+};
+void store_incarnation_done(struct store_incarnation *incarnation);
+/* DEFT_NOT_FOUND when there is none. */
+DEFT_NODISCARD enum deft_status store_read_incarnation(struct store *store, int64_t id,
+                                                       struct store_incarnation *out,
+                                                       struct deft_error *error);
+/* Ranks that have said "finished" or "failed"; `found` is called for each. */
+typedef void (*store_end_fn)(void *context, uint32_t rank, int failed);
+DEFT_NODISCARD enum deft_status store_read_ends(struct store *store, int64_t incarnation,
+                                                store_end_fn found, void *context,
+                                                struct deft_error *error);
+/* Ids of incarnations that are running or lost, newest first; malloc'ed. */
+DEFT_NODISCARD enum deft_status store_read_open(struct store *store, size_t capacity,
+                                                int64_t **out_ids, size_t *out_n,
+                                                struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_read_job(struct store *store, const char *id,
+                                               struct store_job *out, char **out_summary,
+                                               struct deft_error *error);
+/* Summaries, newest job first; NULL filters match all. `found` is called for each. */
+struct store_filter {
+    const char *state;
+    const char *user;
+    uint64_t limit;
+    uint64_t offset;
+};
+typedef enum deft_status (*store_summary_fn)(void *context, const char *id, const char *summary);
+DEFT_NODISCARD enum deft_status store_read_jobs(struct store *store,
+                                                const struct store_filter *filter,
+                                                store_summary_fn found, void *context,
+                                                uint64_t *out_total, struct deft_error *error);
+/* The plan text and hash of one sequence number; the text is malloc'ed. */
+DEFT_NODISCARD enum deft_status store_read_plan_text(struct store *store, int64_t incarnation,
+                                                     uint64_t seq, char **out, uint64_t *out_hash,
+                                                     struct deft_error *error);
+
+/* --- answers of the API, printed while they are read ------------------------------------------ */
+
+struct store_range {
+    uint64_t from;
+    uint64_t to;     /* inclusive */
+    uint64_t points; /* at most; 0: every iteration up to STORE_MAX_POINTS */
+};
+#define STORE_MAX_POINTS 10000u
+DEFT_NODISCARD enum deft_status store_print_iterations(struct store *store, int64_t incarnation,
+                                                       const struct store_range *range,
+                                                       struct json_out *out,
+                                                       struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_print_losses(struct store *store, int64_t incarnation,
+                                                   const struct store_range *range,
+                                                   struct json_out *out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_print_links(struct store *store, int64_t incarnation,
+                                                  struct json_out *out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_print_plans(struct store *store, int64_t incarnation,
+                                                  struct json_out *out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_print_decisions(struct store *store, int64_t incarnation,
+                                                      struct json_out *out,
+                                                      struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_print_incarnation(struct store *store, int64_t incarnation,
+                                                        struct json_out *out,
+                                                        struct deft_error *error);
+/* DEFT_NOT_FOUND when there is none. `explain`: with the solution and what was measured. */
+DEFT_NODISCARD enum deft_status store_print_plan(struct store *store, int64_t incarnation,
+                                                 uint64_t seq, int explain, struct json_out *out,
+                                                 struct deft_error *error);
+/* The newest solved profile; malloc'ed; DEFT_NOT_FOUND when there is none. */
+DEFT_NODISCARD enum deft_status store_read_profile(struct store *store, int64_t incarnation,
+                                                   char **out, struct deft_error *error);
+
+/* Ids of the API. An incarnation is "i" and a number; a plan is "iNUMBER.SEQ". */
+#define STORE_ID_BYTES 48u
+void store_id_text(int64_t incarnation, char out[STORE_ID_BYTES]);
+void store_plan_id_text(int64_t incarnation, uint64_t seq, char out[STORE_ID_BYTES]);
+/* DEFT_NOT_FOUND for what cannot be an id. */
+DEFT_NODISCARD enum deft_status store_id_parse(const char *text, int64_t *out);
+DEFT_NODISCARD enum deft_status store_plan_id_parse(const char *text, int64_t *out_incarnation,
+                                                    uint64_t *out_seq);
+
+/* "2026-11-30T03:01:10.123Z" of a wall clock in ns. */
+void store_time_text(int64_t wall_ns, char out[32]);
+
+#endif

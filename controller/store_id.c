@@ -1,0 +1,53 @@
+#include "store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/parse.h"
+
+void store_time_text(int64_t wall_ns, char out[32]) {
+    time_t seconds = (time_t)(wall_ns / 1000000000);
+    struct tm utc = {0};
+    char stamp[24];
+    (void)gmtime_r(&seconds, &utc);
+    (void)strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(out, 32, "%s.%03dZ", stamp, (int)(wall_ns / 1000000 % 1000));
+}
+
+void store_id_text(int64_t incarnation, char out[STORE_ID_BYTES]) {
+    (void)snprintf(out, STORE_ID_BYTES, "i%" PRId64, incarnation);
+}
+
+void store_plan_id_text(int64_t incarnation, uint64_t seq, char out[STORE_ID_BYTES]) {
+    (void)snprintf(out, STORE_ID_BYTES, "i%" PRId64 ".%" PRIu64, incarnation, seq);
+}
+
+enum deft_status store_id_parse(const char *text, int64_t *out) {
+    uint64_t number = 0;
+    if (text[0] != 'i' || parse_u64("id", text + 1, 1, INT64_MAX, &number, NULL) != DEFT_OK) {
+        return DEFT_NOT_FOUND;
+    }
+    *out = (int64_t)number;
+    return DEFT_OK;
+}
+
+enum deft_status store_plan_id_parse(const char *text, int64_t *out_incarnation,
+                                     uint64_t *out_seq) {
+    char incarnation[STORE_ID_BYTES];
+    uint64_t seq = 0;
+    const char *dot = strchr(text, '.');
+    size_t length = dot != NULL ? (size_t)(dot - text) : 0;
+    if (length == 0 || length >= sizeof(incarnation) ||
+        parse_u64("id", dot + 1, 1, INT64_MAX, &seq, NULL) != DEFT_OK) {
+        return DEFT_NOT_FOUND;
+    }
+    memcpy(incarnation, text, length);
+    incarnation[length] = '\0';
+    enum deft_status status = store_id_parse(incarnation, out_incarnation);
+    if (status == DEFT_OK) {
+        *out_seq = seq;
+    }
+    return status;
+}

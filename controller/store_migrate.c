@@ -1,0 +1,54 @@
+#include "store_db.h"
+
+#include <stdio.h>
+
+#include "store_schema.h"
+
+static enum deft_status migrate_version(struct store_db *db, int *out, struct deft_error *error) {
+    sqlite3_stmt *statement = store_db_statement(db, "PRAGMA user_version");
+    if (statement == NULL || sqlite3_step(statement) != SQLITE_ROW) {
+        return store_db_fail(db, "be read", error);
+    }
+    *out = sqlite3_column_int(statement, 0);
+    (void)sqlite3_reset(statement);
+    return DEFT_OK;
+}
+
+/* One step and its version number are one transaction: a crash leaves the old schema whole. */
+static enum deft_status migrate_step(struct store_db *db, size_t step, struct deft_error *error) {
+    char version[64];
+    (void)snprintf(version, sizeof(version), "PRAGMA user_version = %zu", step + 1);
+    enum deft_status status = store_db_exec(db, "BEGIN IMMEDIATE", error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    status = store_db_exec(db, store_schema[step], error);
+    if (status == DEFT_OK) {
+        status = store_db_exec(db, version, error);
+    }
+    if (status == DEFT_OK) {
+        status = store_db_exec(db, "COMMIT", error);
+    }
+    if (status != DEFT_OK) {
+        (void)sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+    }
+    return status;
+}
+
+enum deft_status store_migrate(struct store_db *db, struct deft_error *error) {
+    int version = 0;
+    enum deft_status status = migrate_version(db, &version, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    if (version < 0 || (size_t)version > store_schema_steps) {
+        return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                         "the database has schema %d, but this controller knows 0..%zu only: a "
+                         "newer release made it",
+                         version, store_schema_steps);
+    }
+    for (size_t step = (size_t)version; step < store_schema_steps && status == DEFT_OK; step++) {
+        status = migrate_step(db, step, error);
+    }
+    return status;
+}

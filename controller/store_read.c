@@ -1,0 +1,296 @@
+#include "store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store_db.h"
+
+static enum deft_status read_copy(sqlite3_stmt *s, int column, char **out,
+                                  struct deft_error *error) {
+    char *copy = strdup(store_db_text(s, column));
+    if (copy == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to read the database");
+    }
+    *out = copy;
+    return DEFT_OK;
+}
+
+/* One row or DEFT_NOT_FOUND. */
+static enum deft_status read_row(struct store_db *db, sqlite3_stmt *s, const char *what,
+                                 struct deft_error *error) {
+    int code = sqlite3_step(s);
+    if (code == SQLITE_DONE) {
+        return deft_fail(error, DEFT_NOT_FOUND, 0, "there is no such %s", what);
+    }
+    return code == SQLITE_ROW ? DEFT_OK : store_db_fail(db, "be read", error);
+}
+
+void store_incarnation_done(struct store_incarnation *incarnation) {
+    if (incarnation != NULL) {
+        free(incarnation->registration);
+        free(incarnation->tuner);
+        free(incarnation->plan);
+        memset(incarnation, 0, sizeof(*incarnation));
+    }
+}
+
+static void read_job_columns(sqlite3_stmt *s, int first, struct store_job *out) {
+    (void)snprintf(out->id, sizeof(out->id), "%s", store_db_text(s, first));
+    (void)snprintf(out->mode, sizeof(out->mode), "%s", store_db_text(s, first + 1));
+    out->max_merge = (uint32_t)sqlite3_column_int64(s, first + 2);
+    out->max_delay = (uint32_t)sqlite3_column_int64(s, first + 3);
+}
+
+static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
+                                             struct store_incarnation *out,
+                                             struct deft_error *error) {
+    sqlite3_stmt *s = store_db_statement(
+        db, "SELECT j.id, j.mode, j.max_merge, j.max_delay, i.state, i.registered_ns, i.updated_ns,"
+            " i.registration, i.tuner FROM incarnations i JOIN jobs j ON j.id = i.job"
+            " WHERE i.id = ?1");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_int64(s, 1, id);
+    enum deft_status status = read_row(db, s, "incarnation", error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    out->id = id;
+    read_job_columns(s, 0, &out->job);
+    (void)snprintf(out->state, sizeof(out->state), "%s", store_db_text(s, 4));
+    out->registered_ns = sqlite3_column_int64(s, 5);
+    out->updated_ns = sqlite3_column_int64(s, 6);
+    status = read_copy(s, 7, &out->registration, error);
+    return status == DEFT_OK ? read_copy(s, 8, &out->tuner, error) : status;
+}
+
+static enum deft_status read_incarnation_rest(struct store_db *db, struct store_incarnation *out,
+                                              struct deft_error *error) {
+    sqlite3_stmt *s =
+        store_db_statement(db, "SELECT count(*) FROM (SELECT DISTINCT iteration FROM iterations"
+                               " WHERE incarnation = ?1)");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_int64(s, 1, out->id);
+    if (sqlite3_step(s) == SQLITE_ROW) {
+        out->n_iterations = (uint64_t)sqlite3_column_int64(s, 0);
+    }
+    s = store_db_statement(
+        db, "SELECT reason FROM decisions WHERE incarnation = ?1 ORDER BY id DESC LIMIT 1");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_int64(s, 1, out->id);
+    if (sqlite3_step(s) == SQLITE_ROW) {
+        (void)snprintf(out->decision, sizeof(out->decision), "%s", store_db_text(s, 0));
+    }
+    s = store_db_statement(db, "SELECT seq, hash, plan FROM plans WHERE incarnation = ?1"
+                               " ORDER BY seq DESC LIMIT 1");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_int64(s, 1, out->id);
+    if (sqlite3_step(s) == SQLITE_ROW) {
+        out->plan_seq = (uint64_t)sqlite3_column_int64(s, 0);
+        out->plan_hash = strtoull(store_db_text(s, 1), NULL, 16);
+        return read_copy(s, 2, &out->plan, error);
+    }
+    return DEFT_OK;
+}
+
+enum deft_status store_read_incarnation(struct store *store, int64_t id,
+                                        struct store_incarnation *out, struct deft_error *error) {
+    struct store_db *db = NULL;
+    struct store_incarnation found = {0};
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    status = read_incarnation_row(db, id, &found, error);
+    if (status == DEFT_OK) {
+        status = read_incarnation_rest(db, &found, error);
+    }
+    store_reader_give(store, db);
+    if (status != DEFT_OK) {
+        store_incarnation_done(&found);
+        return status;
+    }
+    *out = found;
+    return DEFT_OK;
+}
+
+enum deft_status store_read_ends(struct store *store, int64_t incarnation, store_end_fn found,
+                                 void *context, struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    sqlite3_stmt *s =
+        store_db_statement(db, "SELECT DISTINCT rank, kind = 'failed' FROM events"
+                               " WHERE incarnation = ?1 AND kind IN ('finished', 'failed')");
+    if (s == NULL) {
+        status = store_db_fail(db, "be read", error);
+    } else {
+        (void)sqlite3_bind_int64(s, 1, incarnation);
+        while (sqlite3_step(s) == SQLITE_ROW) {
+            found(context, (uint32_t)sqlite3_column_int64(s, 0), sqlite3_column_int(s, 1));
+        }
+    }
+    store_reader_give(store, db);
+    return status;
+}
+
+enum deft_status store_read_open(struct store *store, size_t capacity, int64_t **out_ids,
+                                 size_t *out_n, struct deft_error *error) {
+    struct store_db *db = NULL;
+    size_t n = 0;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    sqlite3_stmt *s = store_db_statement(db, "SELECT id FROM incarnations"
+                                             " WHERE state IN ('running', 'lost')"
+                                             " ORDER BY id DESC LIMIT ?1");
+    int64_t *ids = calloc(capacity, sizeof(*ids));
+    if (ids == NULL) {
+        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to read the database");
+    } else if (s == NULL) {
+        status = store_db_fail(db, "be read", error);
+    } else {
+        (void)sqlite3_bind_int64(s, 1, (sqlite3_int64)capacity);
+        while (n < capacity && sqlite3_step(s) == SQLITE_ROW) {
+            ids[n++] = sqlite3_column_int64(s, 0);
+        }
+    }
+    store_reader_give(store, db);
+    if (status != DEFT_OK) {
+        free(ids);
+        return status;
+    }
+    *out_ids = ids;
+    *out_n = n;
+    return DEFT_OK;
+}
+
+enum deft_status store_read_job(struct store *store, const char *id, struct store_job *out,
+                                char **out_summary, struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    sqlite3_stmt *s = store_db_statement(
+        db, "SELECT id, mode, max_merge, max_delay, summary FROM jobs WHERE id = ?1");
+    if (s == NULL) {
+        status = store_db_fail(db, "be read", error);
+    } else {
+        (void)sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+        status = read_row(db, s, "job", error);
+    }
+    if (status == DEFT_OK) {
+        char *summary = NULL;
+        status = read_copy(s, 4, &summary, error);
+        if (status == DEFT_OK) {
+            read_job_columns(s, 0, out);
+            *out_summary = summary;
+        }
+    }
+    store_reader_give(store, db);
+    return status;
+}
+
+#define READ_JOBS_WHERE " FROM jobs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR user = ?2)"
+
+static enum deft_status read_jobs(struct store_db *db, const struct store_filter *filter,
+                                  store_summary_fn found, void *context, uint64_t *out_total,
+                                  struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    sqlite3_stmt *s = store_db_statement(db, "SELECT count(*)" READ_JOBS_WHERE);
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_text(s, 1, filter->state, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(s, 2, filter->user, -1, SQLITE_STATIC);
+    status = read_row(db, s, "count", error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    *out_total = (uint64_t)sqlite3_column_int64(s, 0);
+    s = store_db_statement(db, "SELECT id, summary" READ_JOBS_WHERE
+                               " ORDER BY created_ns DESC, id LIMIT ?3 OFFSET ?4");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_text(s, 1, filter->state, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(s, 2, filter->user, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_int64(s, 3, (sqlite3_int64)filter->limit);
+    (void)sqlite3_bind_int64(s, 4, (sqlite3_int64)filter->offset);
+    while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW) {
+        status = found(context, store_db_text(s, 0), store_db_text(s, 1));
+    }
+    return status;
+}
+
+enum deft_status store_read_jobs(struct store *store, const struct store_filter *filter,
+                                 store_summary_fn found, void *context, uint64_t *out_total,
+                                 struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status == DEFT_OK) {
+        status = read_jobs(db, filter, found, context, out_total, error);
+        store_reader_give(store, db);
+    }
+    return status;
+}
+
+enum deft_status store_read_plan_text(struct store *store, int64_t incarnation, uint64_t seq,
+                                      char **out, uint64_t *out_hash, struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    sqlite3_stmt *s =
+        store_db_statement(db, "SELECT plan, hash FROM plans WHERE incarnation = ?1 AND seq = ?2");
+    if (s == NULL) {
+        status = store_db_fail(db, "be read", error);
+    } else {
+        (void)sqlite3_bind_int64(s, 1, incarnation);
+        (void)sqlite3_bind_int64(s, 2, (sqlite3_int64)seq);
+        status = read_row(db, s, "plan", error);
+    }
+    if (status == DEFT_OK) {
+        status = read_copy(s, 0, out, error);
+        if (status == DEFT_OK) {
+            *out_hash = strtoull(store_db_text(s, 1), NULL, 16);
+        }
+    }
+    store_reader_give(store, db);
+    return status;
+}
+
+enum deft_status store_read_profile(struct store *store, int64_t incarnation, char **out,
+                                    struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    sqlite3_stmt *s =
+        store_db_statement(db, "SELECT profile FROM incarnations WHERE id = ?1 AND profile <> ''");
+    if (s == NULL) {
+        status = store_db_fail(db, "be read", error);
+    } else {
+        (void)sqlite3_bind_int64(s, 1, incarnation);
+        status = read_row(db, s, "profile", error);
+    }
+    if (status == DEFT_OK) {
+        status = read_copy(s, 0, out, error);
+    }
+    store_reader_give(store, db);
+    return status;
+}
