@@ -35,7 +35,9 @@ static void star_name_peer(struct star_peer *peer, const char *host, int32_t ran
         (void)getnameinfo((struct sockaddr *)&address, length, where, sizeof(where), NULL, 0,
                           NI_NUMERICHOST);
     }
-    (void)snprintf(peer->name, sizeof(peer->name), "rank %d (%.63s, %.45s)", rank, host, where);
+    /* The listener is dual-stack: an IPv4 peer shows as ::ffff:10.0.0.1. */
+    const char *plain = strncmp(where, "::ffff:", 7) == 0 ? where + 7 : where;
+    (void)snprintf(peer->name, sizeof(peer->name), "rank %d (%.63s, %.45s)", rank, host, plain);
 }
 
 static void star_refuse(int fd, int64_t deadline_ns, const char *text) {
