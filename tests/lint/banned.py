@@ -15,7 +15,7 @@ EVERYWHERE = {
     "sprintf|vsprintf": "snprintf or vsnprintf",
     "gets|sscanf|scanf|fscanf|vsscanf": "a parser that reports what it refused",
     "atoi|atol|atoll|atof": "strtol and its kin with the end checked",
-    "strtok|strtok_r|strsep": "a loop over memchr: the input stays whole",
+    "strtok|strtok_r": "a loop over memchr: the input stays whole",
     "alloca|strdupa|strndupa": "a bounded array or malloc",
     "tmpnam|tempnam|mktemp": "mkstemp or mkdtemp",
     "system|popen": "posix_spawn with an argument vector",
