@@ -1,0 +1,380 @@
+/* What each update rule does to the parameters, against a reference that keeps all ranks in one
+ * place and follows the formulas of docs/update-rules.md; and what a non-finite gradient does. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+#include "testing.h"
+#include "world.h"
+
+#define N_RANKS   3
+#define N         24 /* elements, in two tensors */
+#define N_FIRST   9
+#define MAX_STEPS 64
+#define RATE      0.05
+#define MOMENTUM  0.6
+
+struct shared {
+    struct dsched_plan plan;
+    uint32_t n_steps;
+    int nan_rank; /* -1: none */
+    uint64_t nan_step;
+    double w[N_RANKS][N];
+    double v[N_RANKS][N];
+    uint64_t skipped[N_RANKS];
+};
+
+static double gradient_of(int rank, uint64_t step, uint32_t i, double w) {
+    uint64_t x = (uint64_t)rank * 7919 + step * 104729 + (uint64_t)i * 1299709 + 1;
+    double noise = (double)(testing_random(&x) >> 11) / 9007199254740992.0 - 0.5;
+    return 0.3 * (w - (double)rank) + noise;
+}
+
+/* --- the ranks -------------------------------------------------------------------------------- */
+
+struct rank_state {
+    struct world_rank *self;
+    struct shared *shared;
+    double *w;
+    double *v;
+    uint64_t step;
+};
+
+static void optimizer(struct rank_state *state, const struct deft_update *update) {
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t tensor = i < N_FIRST ? 0 : 1;
+        const double *gradient = update->gradients[tensor];
+        if (gradient == NULL) {
+            continue;
+        }
+        double v = MOMENTUM * state->v[i] + gradient[tensor == 0 ? i : i - N_FIRST];
+        if (update->action == DEFT_APPLY) {
+            state->v[i] = v;
+        }
+        state->w[i] -= RATE * v;
+    }
+}
+
+static void finish(struct rank_state *state,
+                   enum deft_status (*next)(struct deft_runtime *, struct deft_update *,
+                                            struct deft_error *)) {
+    struct deft_error error = {.text = ""};
+    struct deft_update update;
+    do {
+        WORLD_CHECK(state->self, next(state->self->rt, &update, &error) == DEFT_OK, "%s",
+                    error.text);
+        if (update.action != DEFT_DONE) {
+            optimizer(state, &update);
+        }
+    } while (update.action != DEFT_DONE);
+}
+
+static void one_step(struct rank_state *state) {
+    struct deft_runtime *rt = state->self->rt;
+    double g[N];
+    for (uint32_t i = 0; i < N; i++) {
+        g[i] = gradient_of(state->self->rank, state->step, i, state->w[i]);
+    }
+    if (state->self->rank == state->shared->nan_rank && state->step == state->shared->nan_step) {
+        g[N - 1] = (double)NAN;
+    }
+    deft_forward_begin(rt);
+    deft_backward_begin(rt);
+    WORLD_CHECK(state->self, deft_grad_ready(rt, 1, g + N_FIRST) == DEFT_OK, "tensor 1");
+    WORLD_CHECK(state->self, deft_grad_ready(rt, 0, g) == DEFT_OK, "tensor 0");
+    finish(state, deft_step);
+    state->step++;
+}
+
+static void add_tensors(struct rank_state *state) {
+    struct deft_error error = {.text = ""};
+    uint32_t id;
+    struct deft_tensor first = {
+        .name = "a", .elements = N_FIRST, .dtype = DEFT_F64, .parameters = state->w};
+    struct deft_tensor second = {
+        .name = "b", .elements = N - N_FIRST, .dtype = DEFT_F64, .parameters = state->w + N_FIRST};
+    WORLD_CHECK(state->self,
+                deft_tensor_add(state->self->rt, &first, &id, &error) == DEFT_OK &&
+                    deft_tensor_add(state->self->rt, &second, &id, &error) == DEFT_OK &&
+                    deft_state_add(state->self->rt, state->v, N, DEFT_F64, &error) == DEFT_OK &&
+                    deft_commit(state->self->rt, &error) == DEFT_OK,
+                "%s", error.text);
+}
+
+static void train(struct world_rank *self) {
+    struct shared *shared = self->world->shared;
+    struct rank_state state = {.self = self, .shared = shared};
+    struct deft_error error = {.text = ""};
+    struct deft_stats stats;
+    size_t n_bytes = dsched_plan_encode(&shared->plan, NULL, 0);
+    uint8_t *bytes = malloc(n_bytes);
+    state.w = shared->w[self->rank];
+    state.v = shared->v[self->rank];
+    add_tensors(&state);
+    (void)dsched_plan_encode(&shared->plan, bytes, n_bytes);
+    WORLD_CHECK(self,
+                boundary_offer(self->rt, 1, dsched_plan_hash(&shared->plan), bytes, n_bytes,
+                               &error) == DEFT_OK,
+                "%s", error.text);
+    free(bytes);
+    do { /* exact steps until the plan runs */
+        one_step(&state);
+        deft_stats(self->rt, &stats);
+    } while (stats.plan_seq != 1);
+    WORLD_CHECK(self, state.step == CONTROL_LAG + 1, "switched after %llu steps",
+                (unsigned long long)state.step);
+    for (uint32_t s = 0; s < shared->n_steps; s++) {
+        one_step(&state);
+    }
+    finish(&state, deft_drain);
+    deft_stats(self->rt, &stats);
+    shared->skipped[self->rank] = stats.skipped;
+}
+
+/* --- the reference ---------------------------------------------------------------------------- */
+
+struct flight {
+    int used;
+    uint64_t due; /* boundary that applies it */
+    double mean[N];
+    double own[N_RANKS][N];
+};
+
+struct reference {
+    double a[N];          /* anchor; under exact and delayed the parameters themselves */
+    double w[N_RANKS][N]; /* working weights */
+    double v[N_RANKS][N]; /* optimizer state; row 0 where it is common */
+    double sum[N_RANKS][N];
+    struct flight flights[MAX_STEPS];
+    uint32_t n_flights;
+    uint32_t generation, iteration; /* in the cycle, in the generation */
+    uint64_t step;
+};
+
+static void common_step(struct reference *ref, const double *gradient) {
+    for (uint32_t i = 0; i < N; i++) {
+        ref->v[0][i] = MOMENTUM * ref->v[0][i] + gradient[i];
+        ref->a[i] -= RATE * ref->v[0][i];
+    }
+}
+
+static void launch(struct reference *ref, const struct dsched_plan *plan, uint32_t merged,
+                   uint64_t due) {
+    struct flight *flight = &ref->flights[ref->n_flights++];
+    flight->used = 1;
+    flight->due = due;
+    for (uint32_t i = 0; i < N; i++) {
+        flight->mean[i] = 0;
+        for (int r = 0; r < N_RANKS; r++) {
+            double own = ref->sum[r][i] / merged;
+            if (plan->rule == DSCHED_AVERAGED) {
+                own = ref->w[r][i] - ref->a[i];
+                for (uint32_t f = 0; f + 1 < ref->n_flights; f++) {
+                    own -= ref->flights[f].used ? ref->flights[f].own[r][i] : 0;
+                }
+            }
+            flight->own[r][i] = own;
+            flight->mean[i] += own / N_RANKS;
+            ref->sum[r][i] = 0;
+        }
+    }
+}
+
+static void land(struct reference *ref, const struct dsched_plan *plan, struct flight *flight) {
+    flight->used = 0;
+    if (plan->rule != DSCHED_AVERAGED) {
+        common_step(ref, flight->mean);
+        return;
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        ref->a[i] += flight->mean[i];
+        for (int r = 0; r < N_RANKS; r++) {
+            ref->w[r][i] += flight->mean[i] - flight->own[r][i];
+        }
+    }
+}
+
+static void land_due(struct reference *ref, const struct dsched_plan *plan, int all) {
+    for (uint32_t f = 0; f < ref->n_flights; f++) {
+        if (ref->flights[f].used && (all || ref->flights[f].due <= ref->step)) {
+            land(ref, plan, &ref->flights[f]);
+        }
+    }
+}
+
+static void gradients(struct reference *ref, const struct dsched_plan *plan, double g[N_RANKS][N]) {
+    for (int r = 0; r < N_RANKS; r++) {
+        for (uint32_t i = 0; i < N; i++) {
+            double w = plan->rule == DSCHED_EXACT || plan->rule == DSCHED_DELAYED ? ref->a[i]
+                                                                                  : ref->w[r][i];
+            g[r][i] = gradient_of(r, ref->step, i, w);
+            ref->sum[r][i] += g[r][i];
+        }
+    }
+}
+
+static void reference_step(struct reference *ref, const struct dsched_plan *plan) {
+    double g[N_RANKS][N];
+    gradients(ref, plan, g);
+    for (int r = 0; r < N_RANKS && plan->rule == DSCHED_AVERAGED; r++) {
+        for (uint32_t i = 0; i < N; i++) {
+            ref->v[r][i] = MOMENTUM * ref->v[r][i] + g[r][i];
+            ref->w[r][i] -= RATE * ref->v[r][i];
+        }
+    }
+    if (++ref->iteration == plan->merge[ref->generation]) {
+        uint8_t delay = dsched_plan_op(plan, ref->generation, 0)->delay;
+        launch(ref, plan, ref->iteration, ref->step + delay);
+        ref->iteration = 0;
+        ref->generation = (ref->generation + 1) % plan->n_generations;
+    }
+    land_due(ref, plan, 0);
+    for (int r = 0; r < N_RANKS && plan->rule == DSCHED_LOOKAHEAD; r++) {
+        for (uint32_t i = 0; i < N; i++) {
+            int late = ref->flights[ref->n_flights - 1].used;
+            ref->w[r][i] = ref->a[i] - (late ? RATE * (MOMENTUM * ref->v[0][i] + g[r][i]) : 0);
+        }
+    }
+    ref->step++;
+}
+
+static void reference_drain(struct reference *ref, const struct dsched_plan *plan) {
+    if (ref->iteration > 0) {
+        launch(ref, plan, ref->iteration, ref->step);
+    }
+    land_due(ref, plan, 1);
+    ref->iteration = 0;
+    ref->generation = 0;
+}
+
+static void run_reference(const struct shared *shared, double *out) {
+    struct reference *ref = calloc(1, sizeof(*ref));
+    struct dsched_plan exact = shared->plan;
+    uint16_t one = 1;
+    struct dsched_op zero = {0};
+    assert_non_null(ref);
+    exact.rule = DSCHED_EXACT;
+    exact.n_generations = 1;
+    exact.merge = &one;
+    exact.ops = &zero;
+    for (uint32_t s = 0; s < CONTROL_LAG + 1; s++) {
+        reference_step(ref, &exact);
+    }
+    reference_drain(ref, &exact);
+    for (int r = 0; r < N_RANKS; r++) {
+        memcpy(ref->w[r], ref->a, sizeof(ref->a));
+        memcpy(ref->v[r], ref->v[0], sizeof(ref->v[0]));
+    }
+    for (uint32_t s = 0; s < shared->n_steps; s++) {
+        reference_step(ref, &shared->plan);
+    }
+    reference_drain(ref, &shared->plan);
+    memcpy(out, ref->a, sizeof(ref->a));
+    free(ref);
+}
+
+/* --- the cases -------------------------------------------------------------------------------- */
+
+/* Two buckets that cut tensor b; one delay for a whole generation. */
+static int make_plan(uint64_t *random, enum dsched_rule rule, struct dsched_plan *out) {
+    static const uint64_t sizes[2] = {N_FIRST, N - N_FIRST};
+    static const uint8_t types[2] = {DSCHED_F64, DSCHED_F64};
+    struct dsched_table table = {.n_tensors = 2, .elements = sizes, .dtypes = types};
+    int merges = rule == DSCHED_DELAYED || rule == DSCHED_AVERAGED;
+    uint32_t n_generations = merges ? 1 + (uint32_t)testing_random_below(random, 3) : 1;
+    assert_int_equal(dsched_plan_init(out, 2, n_generations), DSCHED_OK);
+    out->rule = rule;
+    out->n_links = 1;
+    out->buckets[0] = (struct dsched_bucket){0, 7};
+    out->buckets[1] = (struct dsched_bucket){7, N};
+    for (uint32_t g = 0; g < n_generations; g++) {
+        uint8_t delay = rule == DSCHED_LOOKAHEAD ? 1 : (uint8_t)testing_random_below(random, 5);
+        out->merge[g] = merges ? (uint16_t)(1 + testing_random_below(random, 3)) : 1;
+        out->ops[2 * g].delay = out->ops[2 * g + 1].delay = rule == DSCHED_EXACT ? 0 : delay;
+    }
+    return dsched_plan_validate(out, &table, 1, NULL) == DSCHED_OK;
+}
+
+static void check_rule(enum dsched_rule rule) {
+    uint64_t random = testing_seed();
+    for (int n = 0; n < 12;) {
+        struct shared *shared = calloc(1, sizeof(*shared));
+        double expected[N];
+        shared->nan_rank = -1;
+        shared->n_steps = 3 + (uint32_t)testing_random_below(&random, 20);
+        if (make_plan(&random, rule, &shared->plan)) {
+            n++;
+            world_run(N_RANKS, NULL, 1, NULL, DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE,
+                      shared, train);
+            run_reference(shared, expected);
+            for (uint32_t i = 0; i < N; i++) {
+                for (int r = 1; r < N_RANKS; r++) {
+                    assert_memory_equal(&shared->w[r][i], &shared->w[0][i], sizeof(double));
+                    assert_memory_equal(&shared->v[r][i], &shared->v[0][i], sizeof(double));
+                }
+                if (fabs(shared->w[0][i] - expected[i]) > 1e-12) {
+                    fail_msg("plan %d element %u: %.15g, reference %.15g", n, i, shared->w[0][i],
+                             expected[i]);
+                }
+            }
+        }
+        dsched_plan_done(&shared->plan);
+        free(shared);
+    }
+}
+
+static void exact_follows_its_formula(void **state) {
+    (void)state;
+    check_rule(DSCHED_EXACT);
+}
+static void delayed_follows_its_formula(void **state) {
+    (void)state;
+    check_rule(DSCHED_DELAYED);
+}
+static void lookahead_follows_its_formula(void **state) {
+    (void)state;
+    check_rule(DSCHED_LOOKAHEAD);
+}
+static void averaged_follows_its_formula(void **state) {
+    (void)state;
+    check_rule(DSCHED_AVERAGED);
+}
+
+/* One rank's NaN: all ranks skip that generation, stay alike, stay finite and go on. */
+static void nan_on_one_rank_is_skipped_by_all(void **state) {
+    (void)state;
+    uint64_t random = testing_seed();
+    for (int n = 0; n < 24;) {
+        struct shared *shared = calloc(1, sizeof(*shared));
+        shared->nan_rank = n % N_RANKS;
+        shared->n_steps = 16;
+        shared->nan_step = CONTROL_LAG + 1 + testing_random_below(&random, 12);
+        if (make_plan(&random, (enum dsched_rule)(n % 4), &shared->plan)) {
+            n++;
+            world_run(N_RANKS, NULL, 1, NULL, DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE,
+                      shared, train);
+            for (int r = 0; r < N_RANKS; r++) {
+                assert_true(shared->skipped[r] >= 1);
+                assert_int_equal(shared->skipped[r], shared->skipped[0]);
+                assert_memory_equal(shared->w[r], shared->w[0], sizeof(shared->w[0]));
+                for (uint32_t i = 0; i < N; i++) {
+                    assert_true(isfinite(shared->w[r][i]) && isfinite(shared->v[r][i]));
+                }
+            }
+        }
+        dsched_plan_done(&shared->plan);
+        free(shared);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(exact_follows_its_formula),
+    cmocka_unit_test(delayed_follows_its_formula),
+    cmocka_unit_test(lookahead_follows_its_formula),
+    cmocka_unit_test(averaged_follows_its_formula),
+    cmocka_unit_test(nan_on_one_rank_is_skipped_by_all),
+};
+TESTING_MAIN(cases)
