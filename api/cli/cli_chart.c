@@ -8,7 +8,11 @@
 #include "cli_profile.h"
 #include "cli_table.h"
 
-/* The simulation runs twice, to find the window and to paint it, so that no span is kept. */
+/* A cycle of many iterations would be a blur. */
+#define CLI_CHART_MAX_ITERATIONS 8u
+
+/* The simulation runs several times, to find the window and to paint it, so that no span is kept.
+ */
 struct cli_chart {
     uint64_t first; /* iterations [first, first + n) are shown */
     uint64_t last_iteration;
@@ -40,6 +44,7 @@ static void cli_chart_find_window(void *context, const struct dsched_span *span)
 
 static void cli_chart_paint(void *context, const struct dsched_span *span) {
     static const char letters[] = {'f', 'b', 'o', '.'};
+    static const char digits[] = "0123456789";
     struct cli_chart *chart = context;
     int64_t width_ns = chart->end_ns - chart->begin_ns;
     if (span->end_ns <= chart->begin_ns || span->begin_ns >= chart->end_ns || width_ns <= 0 ||
@@ -52,8 +57,8 @@ static void cli_chart_paint(void *context, const struct dsched_span *span) {
     size_t from = begin < 0 ? 0 : (size_t)begin;
     size_t to = end > (double)CLI_CHART_COLUMNS ? CLI_CHART_COLUMNS : (size_t)end;
     char *lane = span->lane == DSCHED_LANE_LINK ? chart->links[span->link] : chart->compute;
-    char letter = span->lane == DSCHED_LANE_LINK ? (char)('0' + (int)(span->generation % 10))
-                                                 : letters[span->lane];
+    char letter =
+        span->lane == DSCHED_LANE_LINK ? digits[span->generation % 10] : letters[span->lane];
     /* What is shorter than a column is shown all the same. */
     for (size_t i = from; i < CLI_CHART_COLUMNS && (i < to || i == from); i++) {
         lane[i] = letter;
@@ -74,6 +79,11 @@ enum deft_status cli_chart_print(const struct dsched_profile *profile,
     struct dsched_error reason = {{0}};
     char duration[16];
     uint64_t n_shown = 2 * (uint64_t)dsched_plan_cycle(plan);
+    const char *what = "two cycles";
+    if (n_shown > CLI_CHART_MAX_ITERATIONS) {
+        n_shown = CLI_CHART_MAX_ITERATIONS;
+        what = "part of a cycle";
+    }
     memset(chart.compute, ' ', CLI_CHART_COLUMNS);
     for (size_t i = 0; i < DSCHED_MAX_LINKS; i++) {
         memset(chart.links[i], ' ', CLI_CHART_COLUMNS);
@@ -90,8 +100,7 @@ enum deft_status cli_chart_print(const struct dsched_profile *profile,
         return cli_profile_failed(status, &reason, error);
     }
     cli_table_duration(chart.end_ns - chart.begin_ns, duration);
-    (void)fprintf(stream, "two cycles, %llu iterations, %s\n", (unsigned long long)n_shown,
-                  duration);
+    (void)fprintf(stream, "%s, %llu iterations, %s\n", what, (unsigned long long)n_shown, duration);
     (void)fprintf(stream, "%-10.10s |%s|\n", "compute", chart.compute);
     for (uint32_t i = 0; i < plan->n_links && i < profile->n_links; i++) {
         (void)fprintf(stream, "%-10.10s |%s|\n", profile->links[i].name, chart.links[i]);

@@ -12,16 +12,20 @@ enum deft_status cli_profile_text(const char *path, char **out, size_t *out_byte
                                   struct deft_error *error) {
     enum deft_status status = DEFT_OK;
     size_t n_bytes = 0;
-    size_t capacity_bytes = 0;
-    char *text = NULL;
+    size_t capacity_bytes = 65536 + 1;
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     if (file == NULL) {
         return deft_fail(error, errno == ENOENT ? DEFT_INVALID : DEFT_IO, errno,
                          "'%.250s' cannot be read: %s", path, strerror(errno));
     }
+    char *text = malloc(capacity_bytes);
+    if (text == NULL) {
+        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for '%.250s'", path);
+        goto done;
+    }
     while (!feof(file)) {
         if (n_bytes + 65536 + 1 > capacity_bytes) {
-            capacity_bytes = capacity_bytes * 2 + 65536 + 1;
+            capacity_bytes = capacity_bytes * 2 + 65536;
             char *grown = realloc(text, capacity_bytes);
             if (grown == NULL) {
                 status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for '%.250s'", path);

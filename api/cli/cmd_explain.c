@@ -75,8 +75,10 @@ static void cmd_explain_alternatives(const struct dsched_solution *solution) {
         double change = chosen->step_ns > 0
                             ? 100.0 * ((double)best->report.step_ns / (double)chosen->step_ns - 1.0)
                             : 0.0;
-        char exposed[16];
-        cli_table_duration(best->report.exposed_ns, exposed);
+        char exposed[16] = "nothing";
+        if (best->report.exposed_ns > 0) {
+            cli_table_duration(best->report.exposed_ns, exposed);
+        }
         (void)printf("  %-10s would take %+.1f %% of the step, with %s exposed and %.3f updates "
                      "per step\n",
                      dsched_rule_name(best->rule), change, exposed,

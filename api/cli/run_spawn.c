@@ -30,10 +30,8 @@ static void run_spawn_reset_signals(void) {
 
 static _Noreturn void run_spawn_child(const struct run_spawn *spawn, pid_t parent, int report_fd) {
     /* exec does not write to its arguments, but its prototype is older than const. */
-    const union {
-        const char *const *in;
-        char *const *out;
-    } argv = {.in = spawn->argv};
+    char *const *argv = NULL;
+    memcpy(&argv, &spawn->argv, sizeof(argv));
     run_spawn_reset_signals();
     int code = spawn->session ? (setsid() < 0 ? -1 : 0) : setpgid(0, 0);
     if (code == 0 && spawn->death_signal != 0) {
@@ -47,8 +45,7 @@ static _Noreturn void run_spawn_child(const struct run_spawn *spawn, pid_t paren
         run_spawn_place(spawn->stdout_fd, STDOUT_FILENO) == 0 &&
         run_spawn_place(spawn->stderr_fd, STDERR_FILENO) == 0 &&
         run_spawn_place(spawn->pass_fd, RUN_SPAWN_PASSED_FD) == 0) {
-        (void)execvpe(spawn->argv[0], argv.out,
-                      spawn->environment != NULL ? spawn->environment : environ);
+        (void)execvpe(argv[0], argv, spawn->environment != NULL ? spawn->environment : environ);
     }
     code = errno;
     ssize_t n = write(report_fd, &code, sizeof(code));
