@@ -1,0 +1,160 @@
+/* The passes over gradients and parameters, against plain loops. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/link_sum.h"
+#include "runtime/kernels.h"
+#include "testing.h"
+
+#define MAX_N 2500
+
+static double random_value(uint64_t *random) {
+    return (double)(testing_random(random) >> 11) / 9007199254740992.0 - 0.5;
+}
+
+static double get(enum dsched_dtype dtype, const void *x, uint64_t i) {
+    switch (dtype) {
+    case DSCHED_F32:
+        return (double)((const float *)x)[i];
+    case DSCHED_F64:
+        return ((const double *)x)[i];
+    case DSCHED_F16:
+        return (double)link_f16_to_f32(((const uint16_t *)x)[i]);
+    case DSCHED_BF16:
+        return (double)link_bf16_to_f32(((const uint16_t *)x)[i]);
+    }
+    return 0;
+}
+
+static void put(enum dsched_dtype dtype, void *x, uint64_t i, double value) {
+    switch (dtype) {
+    case DSCHED_F32:
+        ((float *)x)[i] = (float)value;
+        break;
+    case DSCHED_F64:
+        ((double *)x)[i] = value;
+        break;
+    case DSCHED_F16:
+        ((uint16_t *)x)[i] = link_f32_to_f16((float)value);
+        break;
+    case DSCHED_BF16:
+        ((uint16_t *)x)[i] = link_f32_to_bf16((float)value);
+        break;
+    }
+}
+
+static double tolerance(enum dsched_dtype dtype) {
+    static const double epsilons[] = {1e-6, 1e-14, 2e-3, 2e-2};
+    return epsilons[dtype];
+}
+
+static void fill(uint64_t *random, enum dsched_dtype dtype, void *x, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        put(dtype, x, i, random_value(random));
+    }
+}
+
+static void copies_and_adds_with_norms(void **state) {
+    (void)state;
+    uint64_t random = testing_seed();
+    double from[MAX_N], into[MAX_N], before[MAX_N];
+    for (int round = 0; round < 200; round++) {
+        enum dsched_dtype dtype = (enum dsched_dtype)testing_random_below(&random, 4);
+        uint64_t n = 1 + testing_random_below(&random, MAX_N - 1);
+        double factor = round % 3 == 0 ? 0.25 : random_value(&random);
+        double squares = 0;
+        fill(&random, dtype, from, n);
+        fill(&random, dtype, into, n);
+        memcpy(before, into, sizeof(into));
+        for (uint64_t i = 0; i < n; i++) {
+            squares += get(dtype, from, i) * get(dtype, from, i);
+        }
+        double norm = round % 2 == 0 ? kernels_copy(dtype, into, from, n, factor)
+                                     : kernels_add(dtype, into, from, n, factor);
+        assert_true(fabs(norm - squares) <= 1e-5 * (squares + 1));
+        assert_true(fabs(kernels_norm(dtype, from, n) - norm) <= 1e-12 * (norm + 1));
+        for (uint64_t i = 0; i < n; i++) {
+            double expected =
+                get(dtype, from, i) * factor + (round % 2 == 0 ? 0 : get(dtype, before, i));
+            assert_true(fabs(get(dtype, into, i) - expected) <= tolerance(dtype));
+        }
+    }
+}
+
+/* DDP divides by multiplying with the reciprocal in the tensor's own type: so do we, to the bit. */
+static void copy_scales_like_ddp(void **state) {
+    (void)state;
+    float from[777], into[777];
+    uint64_t random = testing_seed();
+    fill(&random, DSCHED_F32, from, 777);
+    (void)kernels_copy(DSCHED_F32, into, from, 777, 1.0 / 3.0);
+    for (int i = 0; i < 777; i++) {
+        float expected = from[i] * (float)(1.0 / 3.0);
+        assert_memory_equal(&into[i], &expected, sizeof(expected));
+    }
+}
+
+static void missing_gradients_count_as_zeros(void **state) {
+    (void)state;
+    float into[5] = {1, 2, 3, 4, 5};
+    assert_true(kernels_add(DSCHED_F32, into, NULL, 5, 1.0) == 0.0);
+    assert_true(into[4] == 5.0f);
+    assert_true(kernels_copy(DSCHED_F32, into, NULL, 5, 1.0) == 0.0);
+    assert_true(into[0] == 0.0f && into[4] == 0.0f);
+}
+
+static void any_bad_element_shows_in_the_norm(void **state) {
+    (void)state;
+    uint64_t random = testing_seed();
+    double x[MAX_N], y[MAX_N];
+    const double bad[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
+    for (int round = 0; round < 200; round++) {
+        enum dsched_dtype dtype = (enum dsched_dtype)testing_random_below(&random, 4);
+        uint64_t n = 1 + testing_random_below(&random, MAX_N - 1);
+        fill(&random, dtype, x, n);
+        assert_true(isfinite(kernels_norm(dtype, x, n)));
+        put(dtype, x, testing_random_below(&random, n), bad[round % 3]);
+        assert_false(isfinite(kernels_norm(dtype, x, n)));
+        assert_false(isfinite(kernels_copy(dtype, y, x, n, 0.5)));
+        fill(&random, dtype, x, n);
+        kernels_poison(dtype, x);
+        assert_false(isfinite(kernels_norm(dtype, x, n)));
+    }
+}
+
+/* One pass or two: the same bits, or ranks that land at different moments would drift apart. */
+static void fused_landing_is_landing_then_capture(void **state) {
+    (void)state;
+    uint64_t random = testing_seed();
+    for (int round = 0; round < 100; round++) {
+        enum dsched_dtype dtype = round % 2 == 0 ? DSCHED_F32 : DSCHED_F64;
+        uint64_t n = 1 + testing_random_below(&random, MAX_N - 1);
+        double w[2][MAX_N], a[2][MAX_N], own[2][MAX_N], sum[2][MAX_N];
+        fill(&random, dtype, w[0], n);
+        fill(&random, dtype, a[0], n);
+        fill(&random, dtype, own[0], n);
+        fill(&random, dtype, sum[0], n);
+        memcpy(w[1], w[0], sizeof(w[0]));
+        memcpy(a[1], a[0], sizeof(a[0]));
+        memcpy(own[1], own[0], sizeof(own[0]));
+        memcpy(sum[1], sum[0], sizeof(sum[0]));
+        kernels_land_capture(dtype, w[0], a[0], own[0], sum[0], n, 0.25);
+        kernels_land(dtype, w[1], a[1], sum[1], own[1], n);
+        kernels_capture(dtype, w[1], a[1], own[1], sum[1], n, 0.25);
+        size_t n_bytes = n * dsched_dtype_bytes(dtype);
+        assert_memory_equal(a[0], a[1], n_bytes);
+        assert_memory_equal(w[0], w[1], n_bytes);
+        assert_memory_equal(own[0], own[1], n_bytes);
+        assert_memory_equal(sum[0], sum[1], n_bytes);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(copies_and_adds_with_norms),
+    cmocka_unit_test(copy_scales_like_ddp),
+    cmocka_unit_test(missing_gradients_count_as_zeros),
+    cmocka_unit_test(any_bad_element_shows_in_the_norm),
+    cmocka_unit_test(fused_landing_is_landing_then_capture),
+};
+TESTING_MAIN(cases)
