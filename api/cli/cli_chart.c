@@ -57,8 +57,12 @@ static void cli_chart_paint(void *context, const struct dsched_span *span) {
     size_t from = begin < 0 ? 0 : (size_t)begin;
     size_t to = end > (double)CLI_CHART_COLUMNS ? CLI_CHART_COLUMNS : (size_t)end;
     char *lane = span->lane == DSCHED_LANE_LINK ? chart->links[span->link] : chart->compute;
-    char letter =
-        span->lane == DSCHED_LANE_LINK ? digits[span->generation % 10] : letters[span->lane];
+    char letter = letters[0];
+    if (span->lane == DSCHED_LANE_LINK) {
+        letter = digits[span->generation % 10];
+    } else {
+        letter = letters[span->lane];
+    }
     /* What is shorter than a column is shown all the same. */
     for (size_t i = from; i < CLI_CHART_COLUMNS && (i < to || i == from); i++) {
         lane[i] = letter;
