@@ -18,8 +18,10 @@ struct dsched_planner_options {
     uint32_t max_merge; /* 1..DSCHED_MAX_MERGE */
     uint32_t max_delay; /* 0..DSCHED_MAX_DELAY */
     uint64_t max_pending_bytes; /* 0: no limit */
-    uint32_t jitter_ppm;        /* communication times are stretched by this much when packing */
-    uint32_t tolerance_ppm;     /* the least costly class within this of the best step wins */
+    uint32_t jitter_ppm;    /* 0..1,000,000: communication is stretched by this much when packing
+                               and when steps are compared */
+    uint32_t tolerance_ppm; /* 0..1,000,000: the least costly class within this of the best
+                               step wins */
 };
 /* all rules but delayed, merge 8, delay 8, no memory limit, jitter 5 %, tolerance 1 %. */
 void dsched_planner_defaults(struct dsched_planner_options *options);
@@ -44,7 +46,9 @@ struct dsched_solution {
     struct dsched_candidate candidates[DSCHED_MAX_CANDIDATES];
 };
 
-/* The returned plan validates against the profile's table. `out` is owned by the caller; release it
+/* DSCHED_INFEASIBLE when nothing fits max_pending_bytes (exact takes one copy of all gradients);
+ * DSCHED_LIMIT when dtypes change so often that DSCHED_MAX_BUCKETS do not suffice.
+ * The returned plan validates against the profile's table. `out` is owned by the caller; release it
  * with dsched_solution_done. Uses memory O(tensors + buckets * generations). */
 DSCHED_NODISCARD enum dsched_status dsched_solve(const struct dsched_profile *profile,
                                                  const struct dsched_planner_options *options,

@@ -49,8 +49,9 @@ typedef void (*dsched_span_fn)(void *context, const struct dsched_span *span);
 
 /* Runs `plan` on `profile`. Ops start when first in their link's order, the link is free and their
  * bucket is ready (under averaged all buckets of a generation are ready at its boundary, after the
- * optimizer). A boundary waits for what the plan applies there. `jitter_ppm` stretches every
- * communication. `on_span` may be NULL; it sees the prologue and two steady cycles. */
+ * optimizer). A boundary waits for what the plan applies there. `jitter_ppm`
+ * (0..1,000,000) stretches every communication. `on_span` may be NULL; it sees the prologue and two
+ * steady cycles. */
 DSCHED_NODISCARD enum dsched_status
 dsched_simulate_plan(const struct dsched_profile *profile, const struct dsched_plan *plan,
                      uint32_t jitter_ppm, dsched_span_fn on_span, void *context,
