@@ -13,7 +13,8 @@ foreach(file IN LISTS FILES)
 endforeach()
 if(KIND STREQUAL "schema")
   file(WRITE ${OUT} "#include \"store_schema.h\"\n${body}"
-    "const char *const store_schema[] = {${names}};\nconst size_t store_schema_steps = ${number};\n")
+    "const char *const store_schema[] = {${names}};\n"
+    "const size_t store_schema_steps = ${number};\n")
 else()
   file(WRITE ${OUT} "#include \"service_openapi.h\"\n${body}"
     "const char *const service_openapi = text_0;\n")

@@ -1,5 +1,6 @@
 #include "store_db.h"
 
+#include <sqlite3.h>
 #include <stdlib.h>
 
 /* Readers and the writer never block each other under WAL; only checkpoints and opening wait. */

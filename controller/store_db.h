@@ -2,18 +2,19 @@
 #ifndef STORE_DB_H
 #define STORE_DB_H
 
-#include <sqlite3.h>
-
 #include <deft/status.h>
+
+struct sqlite3;
+struct sqlite3_stmt;
 
 /* Statements are written once in the source; this many exist at most. */
 #define STORE_DB_MAX_STATEMENTS 64u
 
 struct store_db {
-    sqlite3 *handle;
+    struct sqlite3 *handle;
     unsigned n_statements;
     const char *sql[STORE_DB_MAX_STATEMENTS]; /* by address */
-    sqlite3_stmt *statements[STORE_DB_MAX_STATEMENTS];
+    struct sqlite3_stmt *statements[STORE_DB_MAX_STATEMENTS];
 };
 
 DEFT_NODISCARD enum deft_status store_db_open(const char *path, int read_only,
@@ -26,12 +27,12 @@ enum deft_status store_db_fail(const struct store_db *db, const char *what,
 DEFT_NODISCARD enum deft_status store_db_exec(struct store_db *db, const char *sql,
                                               struct deft_error *error);
 /* The statement of `sql`, a string literal, reset and unbound. NULL: see store_db_fail. */
-sqlite3_stmt *store_db_statement(struct store_db *db, const char *sql);
+struct sqlite3_stmt *store_db_statement(struct store_db *db, const char *sql);
 /* Steps a statement that returns no rows. */
-DEFT_NODISCARD enum deft_status store_db_step(struct store_db *db, sqlite3_stmt *statement,
+DEFT_NODISCARD enum deft_status store_db_step(struct store_db *db, struct sqlite3_stmt *statement,
                                               const char *what, struct deft_error *error);
 /* Column text, "" for NULL. */
-const char *store_db_text(sqlite3_stmt *statement, int column);
+const char *store_db_text(struct sqlite3_stmt *statement, int column);
 
 /* Brings the schema up to date; the steps are controller/schema/NNN.sql. */
 DEFT_NODISCARD enum deft_status store_migrate(struct store_db *db, struct deft_error *error);

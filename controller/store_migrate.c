@@ -1,5 +1,6 @@
 #include "store_db.h"
 
+#include <sqlite3.h>
 #include <stdio.h>
 
 #include "store_schema.h"

@@ -1,6 +1,7 @@
 #include "store.h"
 
 #include <math.h>
+#include <sqlite3.h>
 
 #include "store_db.h"
 

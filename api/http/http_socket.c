@@ -43,7 +43,7 @@ static enum deft_status socket_parse(const char *host, uint16_t port, union sock
 enum deft_status http_socket_listen(const char *host, uint16_t port, int *out_fd,
                                     uint16_t *out_port, struct deft_error *error) {
     const int on = 1;
-    union socket_address address;
+    union socket_address address = {0};
     socklen_t n_bytes = 0;
     enum deft_status status = socket_parse(host, port, &address, &n_bytes, error);
     if (status != DEFT_OK) {

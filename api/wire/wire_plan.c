@@ -45,7 +45,7 @@ static const struct wire_field plan_fields[] = {
     WIRE_ROW_NAME(struct wire_plan_message, rule, "rule", 1, wire_rule_names),
     WIRE_ROW_UINT(struct wire_plan_message, n_links, "links", 1, 1, DSCHED_MAX_LINKS),
     WIRE_ROW_UINT(struct wire_plan_message, cycle, "cycle", 0, 1,
-                  DSCHED_MAX_GENERATIONS *DSCHED_MAX_MERGE),
+                  ((uint64_t)DSCHED_MAX_GENERATIONS * DSCHED_MAX_MERGE)),
     WIRE_ROW_ARRAY(struct wire_plan_message, buckets, n_buckets, "buckets", 1, DSCHED_MAX_BUCKETS,
                    &bucket_shape),
     WIRE_ROW_ARRAY(struct wire_plan_message, generations, n_generations, "generations", 1,

@@ -96,8 +96,8 @@ struct wire_shape {
     { .key = (name), .kind = WIRE_GROUP, .required = (need), .shape = (inner) }
 #define WIRE_ROW_ARRAY(T, m, count, name, need, high, inner)                                       \
     {                                                                                              \
-        .key = (name), .kind = WIRE_ARRAY, .required = (need), WIRE_MEMBER(T, m), .max = (high),   \
-        .count_offset = offsetof(T, count), .shape = (inner)                                       \
+        .key = (name), .kind = WIRE_ARRAY, .required = (need), .offset = offsetof(T, m),           \
+        .max = (high), .count_offset = offsetof(T, count), .shape = (inner)                        \
     }
 
 /* Fills the struct at `out`, which is untouched on failure. `what` names the message. */

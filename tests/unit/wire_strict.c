@@ -1,0 +1,237 @@
+/* Hostile and wrong messages are refused with one sentence that names the field, and leave what the
+ * caller passed untouched. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "testing.h"
+#include "wire/wire.h"
+#include "wire_support.h"
+
+struct strict_case {
+    const char *text;
+    const char *says; /* must be in the sentence */
+};
+
+static void refuse_report(const char *text, size_t n_bytes, const char *says) {
+    struct wire_report out;
+    struct wire_report before;
+    struct deft_error error = {0};
+    memset(&out, 0x5A, sizeof(out));
+    before = out;
+    enum deft_status status = wire_report_decode(text, n_bytes, &out, &error);
+    if (status == DEFT_OK || strstr(error.text, says) == NULL) {
+        print_error("%.200s\ngave \"%s\", expected \"%s\"\n", text, error.text, says);
+    }
+    assert_int_not_equal(status, DEFT_OK);
+    assert_non_null(strstr(error.text, says));
+    assert_memory_equal(&out, &before, sizeof(out));
+}
+
+static void malformed_json_is_refused(void **unused) {
+    static const struct strict_case cases[] = {
+        {"", "ends too early"},
+        {"{", "a key was expected"},
+        {"{\"agent\":\"a\",\"seq\":1}x", "follows the end"},
+        {"{\"agent\":\"a\",\"seq\":1}{}", "follows the end"},
+        {"{\"agent\":\"a\",\"seq\":01}", "begin with a zero"},
+        {"{\"agent\":\"a\",\"seq\":+1}", "a value was expected"},
+        {"{\"agent\":\"a\",\"seq\":1.}", "a digit was expected"},
+        {"{\"agent\":\"a\",\"seq\":1e}", "a digit was expected"},
+        {"{\"agent\":\"a\",\"seq\":NaN}", "a value was expected"},
+        {"{\"agent\":\"a\",\"seq\":Infinity}", "a value was expected"},
+        {"{\"agent\":\"a\",\"seq\":1,}", "a key was expected"},
+        {"{\"agent\" \"a\"}", "a colon was expected"},
+        {"{'agent':1}", "a key was expected"},
+        {"[1,]", "a value was expected"},
+        {"[1 2]", "a comma or a closing bracket"},
+        {"{\"agent\":\"a\\u0000b\"}", "NUL"},
+        {"{\"agent\":\"\\ud800\"}", "surrogate"},
+        {"{\"agent\":\"\\udc00\"}", "surrogate"},
+        {"{\"agent\":\"\\x\"}", "no such escape"},
+        {"{\"agent\":\"\\u12g4\"}", "hexadecimal"},
+        {"{\"agent\":\"a\nb\"}", "control character"},
+        {"{\"agent\":\"\xff\"}", "not UTF-8"},
+        {"{\"agent\":\"\xc0\x80\"}", "not UTF-8"},
+        {"{\"agent\":\"\xed\xa0\x80\"}", "not UTF-8"},
+        {"{\"agent\":\"abc", "no end"},
+        {"tru", "a value was expected"},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        refuse_report(cases[i].text, strlen(cases[i].text), cases[i].says);
+    }
+    refuse_report("{\"agent\":\"a\",\"seq\":1}\0", 22, "follows the end");
+}
+
+static void wrong_fields_are_named(void **unused) {
+    static const struct strict_case cases[] = {
+        {"[]", "an object was expected"},
+        {"{\"seq\":1}", "agent: the field is missing"},
+        {"{\"agent\":\"\",\"seq\":1}", "agent: the text is empty"},
+        {"{\"agent\":7,\"seq\":1}", "agent: a string was expected"},
+        {"{\"agent\":\"a\",\"agent\":\"b\",\"seq\":1}", "agent: the key appears twice"},
+        {"{\"agent\":\"a\",\"seq\":1,\"x\":{\"y\":1,\"y\":1}}", "y: the key appears twice"},
+        {"{\"agent\":\"a\",\"seq\":0}", "seq: 0 is outside 1.."},
+        {"{\"agent\":\"a\",\"seq\":-1}", "seq: -1 is outside"},
+        {"{\"agent\":\"a\",\"seq\":1.5}", "seq: an integer within 2^53"},
+        {"{\"agent\":\"a\",\"seq\":9007199254740993}", "seq: an integer within 2^53"},
+        {"{\"agent\":\"a\",\"seq\":1e400}", "seq: an integer within 2^53"},
+        {"{\"agent\":\"a\",\"seq\":\"1\"}", "seq: an integer within 2^53"},
+        {"{\"agent\":\"a\",\"seq\":1,\"iterations\":{}}", "iterations: an array was expected"},
+        {"{\"agent\":\"a\",\"seq\":1,\"iterations\":[[0,0,0,0,0,0,0,0,0],[4294967296]]}",
+         "iterations[1].rank: 4294967296 is outside"},
+        {"{\"agent\":\"a\",\"seq\":1,\"iterations\":[[0,0,0,0,0,0,0,0]]}",
+         "iterations[0].step_ns: the field is missing"},
+        {"{\"agent\":\"a\",\"seq\":1,\"iterations\":[[0,0,0,0,0,0,0,0,0,0,\"x\"]]}",
+         "iterations[0].loss: a finite number or null"},
+        {"{\"agent\":\"a\",\"seq\":1,\"iterations\":[[0,0,0,0,0,0,0,0,0,0,1e999]]}",
+         "iterations[0].loss: a finite number or null"},
+        {"{\"agent\":\"a\",\"seq\":1,\"ops\":[[0,8,1,1,1,1,1]]}", "ops[0].link: 8 is outside 0..7"},
+        {"{\"agent\":\"a\",\"seq\":1,\"events\":[{\"rank\":0,\"kind\":\"exploded\"}]}",
+         "events[0].kind: 'exploded' is not a known value"},
+        {"{\"agent\":\"a\",\"seq\":1,\"readiness\":[{\"rank\":0,\"iteration\":1,"
+         "\"offsets_ns\":[1,-2]}]}",
+         "readiness[0].offsets_ns[1]: -2 is outside"},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        refuse_report(cases[i].text, strlen(cases[i].text), cases[i].says);
+    }
+}
+
+static void limits_are_hit(void **unused) {
+    char text[4096];
+    size_t n = 0;
+    (void)unused;
+    /* One more level than allowed; one less is fine for the scanner. */
+    memset(text, '[', WIRE_MAX_DEPTH + 1);
+    memset(text + WIRE_MAX_DEPTH + 1, ']', WIRE_MAX_DEPTH + 1);
+    refuse_report(text, (size_t)2 * (WIRE_MAX_DEPTH + 1), "the nesting is too deep");
+    refuse_report(text + 1, (size_t)2 * WIRE_MAX_DEPTH, "an object was expected");
+
+    n = (size_t)snprintf(text, sizeof(text), "{\"agent\":\"a\",\"seq\":1");
+    for (int i = 0; i < 127; i++) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, ",\"k%d\":0", i);
+    }
+    n += (size_t)snprintf(text + n, sizeof(text) - n, "}");
+    refuse_report(text, n, "more than 128 keys");
+
+    n = (size_t)snprintf(text, sizeof(text), "{\"seq\":1,\"agent\":\"%0128d\"}", 1);
+    refuse_report(text, n, "agent: the string has 128 bytes, but at most 127 are allowed");
+
+    char *large = malloc((size_t)WIRE_MAX_BODY_BYTES + 1);
+    assert_non_null(large);
+    memset(large, ' ', (size_t)WIRE_MAX_BODY_BYTES + 1);
+    refuse_report(large, (size_t)WIRE_MAX_BODY_BYTES + 1, "at most 8388608 are allowed");
+    free(large);
+}
+
+static void encoders_refuse_what_decoders_would(void **unused) {
+    char *text = NULL;
+    struct wire_report report = {.agent = "a", .seq = 0};
+    struct wire_job job = {.id = "j", .state = "running", .mode = "auto", .iterations = UINT64_MAX};
+    struct deft_error error = {0};
+    (void)unused;
+    assert_int_equal(wire_report_encode(&report, &text, &error), DEFT_INVALID);
+    assert_non_null(strstr(error.text, "'seq'"));
+    assert_int_equal(wire_committed_encode(UINT64_C(1) << 53, &text, &error), DEFT_INVALID);
+    assert_int_equal(wire_job_encode(&job, &text, &error), DEFT_INVALID);
+    assert_non_null(strstr(error.text, "'iterations'"));
+    assert_null(text);
+}
+
+static void unknown_keys_and_absent_ones_are_fine(void **unused) {
+    static const char text[] = " {\"later\":[{\"deep\":null}],\"agent\":\"a\",\"seq\":3,"
+                               "\"iterations\":[[0,5,1,1,1,1,1,1,9,0,null,0.5,null,1,2,3,4,99]]}\n";
+    struct wire_report out = {0};
+    (void)unused;
+    assert_int_equal(wire_report_decode(text, sizeof(text) - 1, &out, NULL), DEFT_OK);
+    assert_int_equal(out.n_iterations, 1);
+    assert_true(out.iterations[0].loss != out.iterations[0].loss);
+    assert_true(out.iterations[0].grad_sq_local == 0.5);
+    assert_int_equal(out.iterations[0].flags, 4);
+    assert_int_equal(out.n_events, 0);
+    wire_report_done(&out);
+}
+
+static void plans_with_a_wrong_hash_are_refused(void **unused) {
+    uint64_t state = testing_seed();
+    struct dsched_plan plan = {0};
+    struct dsched_plan out = {0};
+    struct deft_error error = {0};
+    char *text = NULL;
+    (void)unused;
+    wire_support_plan(&state, &plan);
+    assert_int_equal(wire_plan_encode(&plan, &text, NULL), DEFT_OK);
+    char *hash = strstr(text, "\"hash\":\"");
+    assert_non_null(hash);
+    hash[8] = hash[8] == '0' ? '1' : '0';
+    assert_int_equal(wire_plan_decode(text, strlen(text), &out, &error), DEFT_INVALID);
+    assert_non_null(strstr(error.text, "hash: "));
+    free(text);
+    dsched_plan_done(&plan);
+}
+
+/* Any byte of a valid message replaced, removed or doubled: never a crash, never a half-read
+ * message. What the sanitizers watch here is the point. */
+static void damaged_messages_are_survived(void **unused) {
+    uint64_t state = testing_seed();
+    (void)unused;
+    for (int i = 0; i < 2000; i++) {
+        struct wire_report in;
+        struct wire_report out = {0};
+        struct deft_error error = {0};
+        char *text = NULL;
+        wire_support_report(&state, &in);
+        assert_int_equal(wire_report_encode(&in, &text, NULL), DEFT_OK);
+        size_t n = strlen(text);
+        size_t at = testing_random_below(&state, n);
+        text[at] = (char)testing_random(&state);
+        n -= testing_random_below(&state, 3) == 0 ? testing_random_below(&state, n) : 0;
+        if (wire_report_decode(text, n, &out, &error) == DEFT_OK) {
+            wire_report_done(&out);
+        } else {
+            assert_true(error.text[0] != '\0');
+        }
+        free(text);
+        wire_report_done(&in);
+    }
+}
+
+/* Every workload of the design reads, and its own printing reads to the same. */
+static void workloads_are_read(void **unused) {
+    static const char *const names[] = {"gpt2-124m_cr060_l1", "resnet101_cr160_l2",
+                                        "vgg19_cr300_l2"};
+    const char *shared = testing_shared_dir();
+    (void)unused;
+    if (shared == NULL) {
+        testing_skip("DEFT_SHARED_DIR names no folder with workloads");
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        static char buffer[1 << 18];
+        char path[512];
+        struct dsched_profile profile = {0};
+        struct deft_error error = {0};
+        (void)snprintf(path, sizeof(path), "%s/workloads/%s.json", shared, names[i]);
+        FILE *file = fopen(path, "re");
+        assert_non_null(file);
+        size_t n = fread(buffer, 1, sizeof(buffer), file);
+        (void)fclose(file);
+        assert_int_equal(wire_profile_decode(buffer, n, &profile, &error), DEFT_OK);
+        assert_true(profile.n_tensors > 10);
+        dsched_profile_done(&profile);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(malformed_json_is_refused),
+    cmocka_unit_test(wrong_fields_are_named),
+    cmocka_unit_test(limits_are_hit),
+    cmocka_unit_test(encoders_refuse_what_decoders_would),
+    cmocka_unit_test(unknown_keys_and_absent_ones_are_fine),
+    cmocka_unit_test(plans_with_a_wrong_hash_are_refused),
+    cmocka_unit_test(damaged_messages_are_survived),
+    cmocka_unit_test(workloads_are_read),
+};
+TESTING_MAIN(cases)
