@@ -135,7 +135,8 @@ enum deft_status http_route_find(const struct http_route *routes, size_t n_route
 int http_route_host_is_literal(const char *host) {
     size_t length = strcspn(host, ":");
     if (host[0] == '[') {
-        return strspn(host + 1, "0123456789abcdefABCDEF:.") > 0 && strchr(host, ']') != NULL;
+        size_t n = strspn(host + 1, "0123456789abcdefABCDEF:.");
+        return n > 0 && host[1 + n] == ']';
     }
     if (length == strlen("localhost") && strncasecmp(host, "localhost", length) == 0) {
         return 1;

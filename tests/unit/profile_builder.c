@@ -1,0 +1,209 @@
+/* Observations of a known job give its profile back. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "observe.h"
+#include "profile_build.h"
+#include "testing.h"
+
+#define N_RANKS   3u
+#define N_TENSORS 4u
+
+static void registration_of(struct wire_registration *out) {
+    memset(out, 0, sizeof(*out));
+    memcpy(out->key, "job-1", 6);
+    out->n_ranks = N_RANKS;
+    out->n_tensors = N_TENSORS;
+    out->tensors = calloc(N_TENSORS, sizeof(*out->tensors));
+    out->n_links = 1;
+    out->links = calloc(1, sizeof(*out->links));
+    assert_true(out->tensors != NULL && out->links != NULL);
+    for (uint32_t i = 0; i < N_TENSORS; i++) {
+        out->tensors[i].name[0] = (char)('a' + i);
+        out->tensors[i].elements = 1000 * (i + 1);
+    }
+    memcpy(out->links[0].name, "mem:a", 6);
+    out->links[0].n_probes = 3;
+    out->links[0].probes = calloc(3, sizeof(struct dsched_sample));
+    assert_non_null(out->links[0].probes);
+    for (uint32_t i = 0; i < 3; i++) {
+        out->links[0].probes[i].bytes = UINT64_C(1000) << (4 * i);
+        out->links[0].probes[i].ns = 50000 + (int64_t)out->links[0].probes[i].bytes * 10;
+    }
+}
+
+/* Rank 1 computes longest. Ranks without a neighbour's data wait for it. */
+static struct wire_iteration row_of(uint32_t rank, uint64_t iteration, uint64_t *state) {
+    int64_t noise = (int64_t)testing_random_below(state, 2001) - 1000;
+    struct wire_iteration row = {.rank = rank,
+                                 .iteration = iteration,
+                                 .forward_ns = (rank == 1 ? 1000000 : 800000) + noise,
+                                 .backward_ns = rank == 1 ? 2000000 : 1500000,
+                                 .exposed_ns = rank == 1 ? 100000 : 800000,
+                                 .optimizer_ns = 300000,
+                                 .loss = 1.0,
+                                 .grad_sq_local = NAN,
+                                 .grad_sq_mean = NAN};
+    row.step_ns =
+        row.forward_ns + row.backward_ns + row.exposed_ns + row.optimizer_ns + 50000; /* loading */
+    return row;
+}
+
+static uint32_t feed(struct observe *observe, uint64_t first, uint64_t n, uint64_t *state) {
+    uint32_t n_whole = 0;
+    for (uint64_t i = first; i < first + n; i++) {
+        for (uint32_t rank = 0; rank < N_RANKS; rank++) {
+            struct wire_iteration row = row_of(rank, i, state);
+            struct observed whole;
+            if (i % 16 == 5) {
+                row.backward_ns *= 20; /* a page fault storm: medians do not care */
+                row.step_ns *= 20;
+            }
+            n_whole += (uint32_t)observe_iteration(observe, &row, &whole);
+        }
+    }
+    return n_whole;
+}
+
+static void compute_is_the_slowest_rank(void **unused) {
+    uint64_t state = testing_seed();
+    struct wire_registration registration;
+    struct observe *observe = NULL;
+    struct dsched_profile profile = {0};
+    struct deft_error error = {0};
+    (void)unused;
+    registration_of(&registration);
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    assert_int_equal(profile_build(&registration, observe, &profile, &error), DEFT_STATE);
+    assert_int_equal(feed(observe, 0, 40, &state), 40);
+    assert_int_equal(profile_build(&registration, observe, &profile, &error), DEFT_OK);
+    assert_in_range(profile.forward_ns, 998000, 1002000);
+    assert_int_equal(profile.backward_ns, 2000000);
+    assert_int_equal(profile.optimizer_ns, 350000); /* with what is outside of the stages */
+    assert_int_equal(profile.world_size, N_RANKS);
+    dsched_profile_done(&profile);
+    observe_destroy(observe);
+    wire_registration_done(&registration);
+}
+
+static void readiness_becomes_backward_times(void **unused) {
+    uint64_t state = testing_seed();
+    struct wire_registration registration;
+    struct observe *observe = NULL;
+    struct dsched_profile profile = {0};
+    /* Output side first: the last tensor is ready first. Tensor 1 overtakes tensor 2. */
+    int64_t offsets[N_TENSORS] = {1900000, 900000, 1000000, 400000};
+    int64_t early[N_TENSORS] = {100, 100, 100, 100};
+    const struct wire_readiness slow = {.rank = 1, .n_offsets = N_TENSORS, .offsets_ns = offsets};
+    const struct wire_readiness fast = {.rank = 0, .n_offsets = N_TENSORS, .offsets_ns = early};
+    (void)unused;
+    registration_of(&registration);
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    (void)feed(observe, 0, 40, &state);
+    observe_readiness(observe, &slow);
+    observe_readiness(observe, &fast); /* the slowest rank counts */
+    assert_int_equal(profile_build(&registration, observe, &profile, NULL), DEFT_OK);
+    assert_int_equal(profile.tensors[3].backward_ns, 400000);
+    assert_int_equal(profile.tensors[2].backward_ns, 600000);
+    assert_int_equal(profile.tensors[1].backward_ns, 0);
+    assert_int_equal(profile.tensors[0].backward_ns, 900000);
+    int64_t forward = 0;
+    for (uint32_t i = 0; i < N_TENSORS; i++) {
+        forward += profile.tensors[i].forward_ns;
+    }
+    assert_true(forward <= profile.forward_ns && forward > profile.forward_ns - 10);
+    dsched_profile_done(&profile);
+    observe_destroy(observe);
+    wire_registration_done(&registration);
+}
+
+static void links_are_what_they_do_under_load(void **unused) {
+    uint64_t state = testing_seed();
+    struct wire_registration registration;
+    struct observe *observe = NULL;
+    struct dsched_profile profile = {0};
+    (void)unused;
+    registration_of(&registration);
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    (void)feed(observe, 0, 40, &state);
+    for (uint32_t i = 0; i < 8; i++) {
+        /* Twice as slow as probed; the first report caught a burst. */
+        const struct wire_op_summary op = {.link = 0,
+                                           .bytes = 256000,
+                                           .count = 10,
+                                           .min_ns = i == 0 ? 100000 : 5220000,
+                                           .median_ns = 6000000,
+                                           .max_ns = 9000000};
+        observe_ops(observe, &op);
+    }
+    assert_int_equal(profile_build(&registration, observe, &profile, NULL), DEFT_OK);
+    const struct dsched_link *link = &profile.links[0];
+    assert_int_equal(dsched_link_ns(link, 256000), 5220000);
+    int64_t probed = registration.links[0].probes[1].ns;
+    assert_in_range(dsched_link_ns(link, 16000), probed * 19 / 10, probed * 21 / 10);
+    for (uint32_t i = 1; i < link->n_samples; i++) {
+        assert_true(link->samples[i].bytes > link->samples[i - 1].bytes);
+        assert_true(link->samples[i].ns >= link->samples[i - 1].ns);
+    }
+    dsched_profile_done(&profile);
+    observe_destroy(observe);
+    wire_registration_done(&registration);
+}
+
+/* Rows in any interleaving of ranks, some sent twice: every iteration completes exactly once. */
+static void iterations_complete_once(void **unused) {
+    uint64_t state = testing_seed();
+    struct observe *observe = NULL;
+    uint64_t next[N_RANKS] = {0};
+    uint32_t n_whole = 0;
+    uint64_t last = 0;
+    (void)unused;
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    while (next[0] < 500 || next[1] < 500 || next[2] < 500) {
+        uint32_t rank = (uint32_t)testing_random_below(&state, N_RANKS);
+        uint64_t n = testing_random_below(&state, 60);
+        uint64_t from = next[rank] - testing_random_below(&state, next[rank] / 2 + 1);
+        for (uint64_t i = from; i < next[rank] + n && i < 500; i++) {
+            struct wire_iteration row = row_of(rank, i, &state);
+            struct observed whole;
+            if (observe_iteration(observe, &row, &whole)) {
+                assert_true(n_whole == 0 || whole.iteration == last + 1);
+                last = whole.iteration;
+                n_whole++;
+            }
+        }
+        next[rank] = next[rank] + n < 500 ? next[rank] + n : 500;
+    }
+    assert_int_equal(n_whole, 500);
+    observe_destroy(observe);
+}
+
+static void ranks_under_different_plans_are_mixed(void **unused) {
+    uint64_t state = testing_seed();
+    struct observe *observe = NULL;
+    struct observed whole;
+    int complete = 0;
+    (void)unused;
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    for (uint32_t rank = 0; rank < N_RANKS; rank++) {
+        struct wire_iteration row = row_of(rank, 9, &state);
+        row.plan_seq = rank;
+        row.loss = rank == 2 ? NAN : 1.0;
+        row.skipped = rank == 2;
+        complete = observe_iteration(observe, &row, &whole);
+    }
+    assert_true(complete);
+    assert_true(whole.is_mixed);
+    assert_int_equal(whole.loss, -1);
+    observe_destroy(observe);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(compute_is_the_slowest_rank),
+    cmocka_unit_test(readiness_becomes_backward_times),
+    cmocka_unit_test(links_are_what_they_do_under_load),
+    cmocka_unit_test(iterations_complete_once),
+    cmocka_unit_test(ranks_under_different_plans_are_mixed),
+};
+TESTING_MAIN(cases)

@@ -1,0 +1,400 @@
+/* The tuner against a made-up job whose step times are known: what is real is committed, what is
+ * not is rolled back, and what may not be touched is not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "testing.h"
+#include "tuner.h"
+#include "tuner_state.h"
+
+#define EXACT_NS INT64_C(100000000)
+
+/* A job: plans by sequence number have a step time; ranks switch a few iterations after a push. */
+struct job {
+    struct tuner tuner;
+    uint64_t random;
+    uint64_t iteration;
+    uint64_t running_seq;
+    uint64_t pushed_seq;
+    uint32_t switch_in; /* iterations until the ranks take the pushed plan up; 0: never */
+    int64_t step_ns[64];
+    uint32_t cycle[64]; /* long step once per cycle */
+    int loss;
+    int counts[TUNER_HALT + 1];
+    struct tuner_decision last; /* newest that is not TUNER_SOLVE */
+    struct tuner_plan proposal; /* the answer to TUNER_SOLVE */
+    int64_t proposal_step_ns;   /* what it will really take */
+    int has_proposal;
+    int ignores_pushes;
+};
+
+static void job_decided(struct job *job, const struct tuner_decision *decision);
+
+static void job_start(struct job *job, enum tuner_mode mode) {
+    struct tuner_config config;
+    memset(job, 0, sizeof(*job));
+    tuner_defaults(&config);
+    tuner_init(&job->tuner, &config, mode);
+    job->random = testing_seed();
+    job->loss = 1;
+    for (size_t i = 0; i < 64; i++) {
+        job->step_ns[i] = EXACT_NS;
+        job->cycle[i] = 1;
+    }
+}
+
+/* What the solver will say, and what will be true. */
+static void job_offer(struct job *job, int64_t predicted_ns, int64_t real_ns, uint32_t cycle,
+                      uint64_t hash) {
+    job->proposal = (struct tuner_plan){.hash = hash,
+                                        .rule = DSCHED_AVERAGED,
+                                        .cycle = cycle,
+                                        .merge = cycle,
+                                        .delay = 1,
+                                        .updates_ppm = 1000000 / cycle,
+                                        .predicted_step_ns = predicted_ns};
+    job->proposal_step_ns = real_ns;
+    job->has_proposal = 1;
+}
+
+static void job_decided(struct job *job, const struct tuner_decision *decision) {
+    job->counts[decision->kind]++;
+    if (decision->kind == TUNER_NOTHING) {
+        return;
+    }
+    assert_true(decision->reason[0] != '\0');
+    if (decision->kind == TUNER_SOLVE) {
+        struct tuner_decision answer;
+        tuner_solved(&job->tuner, job->has_proposal ? &job->proposal : NULL, "none was offered",
+                     &answer);
+        job_decided(job, &answer);
+        return;
+    }
+    job->last = *decision;
+    if (decision->kind == TUNER_PUSH || decision->kind == TUNER_ROLL_BACK ||
+        decision->kind == TUNER_HALT) {
+        assert_true(decision->plan_seq > job->pushed_seq); /* numbers only grow */
+        assert_true(decision->plan_seq < 64);
+        job->pushed_seq = decision->plan_seq;
+        job->switch_in = job->ignores_pushes ? 0 : 4;
+        if (decision->kind == TUNER_PUSH) {
+            job->step_ns[decision->plan_seq] = job->proposal_step_ns;
+            job->cycle[decision->plan_seq] = job->proposal.cycle;
+        } else {
+            job->step_ns[decision->plan_seq] = job->step_ns[decision->target_seq];
+            job->cycle[decision->plan_seq] = job->cycle[decision->target_seq];
+        }
+    }
+}
+
+/* Within 1 % of noise, and now and then a checkpoint. Under merge k one step of k is long. */
+static int64_t job_step(struct job *job) {
+    int64_t mean = job->step_ns[job->running_seq];
+    uint32_t cycle = job->cycle[job->running_seq];
+    int64_t step = mean;
+    if (cycle > 1) {
+        step = job->iteration % cycle == 0 ? mean / 2 * (int64_t)(cycle + 1) : mean / 2;
+    }
+    step += step / 10000 * ((int64_t)testing_random_below(&job->random, 201) - 100);
+    return testing_random_below(&job->random, 40) == 0 ? step * 5 : step;
+}
+
+static void job_run(struct job *job, int n) {
+    for (int i = 0; i < n; i++) {
+        struct tuner_decision decision;
+        const struct tuner_sample sample = {.iteration = job->iteration,
+                                            .plan_seq = job->running_seq,
+                                            .step_ns = job_step(job),
+                                            .loss = job->loss};
+        tuner_sample(&job->tuner, &sample, &decision);
+        job_decided(job, &decision);
+        job->iteration++;
+        if (job->switch_in > 0 && --job->switch_in == 0) {
+            job->running_seq = job->pushed_seq;
+        }
+    }
+}
+
+static void within_ppm(int64_t value, int64_t expected, int64_t ppm) {
+    int64_t off = llabs(value - expected);
+    if (off > expected / 1000000 * ppm) {
+        fail_msg("%lld is not within %lld ppm of %lld", (long long)value, (long long)ppm,
+                 (long long)expected);
+    }
+}
+
+static void a_real_gain_is_committed(void **unused) {
+    (void)unused;
+    for (uint32_t cycle = 1; cycle <= 8; cycle++) {
+        struct job job;
+        job_start(&job, TUNER_AUTO);
+        job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, cycle, 11);
+        job_run(&job, 300);
+        assert_int_equal(job.counts[TUNER_PUSH], 1);
+        assert_int_equal(job.counts[TUNER_COMMIT], 1);
+        assert_int_equal(job.counts[TUNER_ROLL_BACK], 0);
+        assert_int_equal(job.tuner.phase, TUNER_COMMITTED);
+        within_ppm(job.tuner.exact_step_ns, EXACT_NS, 10000);
+        within_ppm(job.tuner.step_ns, EXACT_NS / 2, 15000);
+    }
+}
+
+static void observation_comes_first(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 5 + 29);
+    assert_int_equal(job.counts[TUNER_SOLVE], 0);
+    job_run(&job, 1);
+    assert_int_equal(job.counts[TUNER_SOLVE], 1);
+}
+
+static void a_false_gain_is_rolled_back(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS, 3, 11);
+    job_run(&job, 2000);
+    assert_int_equal(job.counts[TUNER_PUSH], 1); /* the same plan is not tried twice */
+    assert_int_equal(job.counts[TUNER_ROLL_BACK], 1);
+    assert_int_equal(job.counts[TUNER_COMMIT], 0);
+    assert_true(job.tuner.running.is_exact);
+    assert_int_equal(job.running_seq, 2);
+    assert_int_equal(job.tuner.n_rollbacks, 1);
+    /* Each failed try waits twice as long: 2000 iterations see a handful, not dozens. */
+    assert_true(job.counts[TUNER_KEEP] <= 4);
+    /* Another plan is tried. */
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 2, 12);
+    job_run(&job, 8000);
+    assert_int_equal(job.counts[TUNER_COMMIT], 1);
+}
+
+static void observe_never_pushes(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_OBSERVE);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 3000);
+    assert_int_equal(job.counts[TUNER_PUSH] + job.counts[TUNER_ROLL_BACK], 0);
+    assert_true(job.counts[TUNER_OBSERVED] >= 1);
+    assert_true(job.tuner.best_step_ns == EXACT_NS / 2);
+    assert_int_equal(job.tuner.running.seq, 0);
+}
+
+static void off_only_measures(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_OFF);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 1000);
+    assert_int_equal(job.counts[TUNER_NOTHING], 1000);
+    within_ppm(job.tuner.exact_step_ns, EXACT_NS, 10000);
+}
+
+static void small_gains_are_left_alone(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 1000 * 985, EXACT_NS / 1000 * 985, 1, 11);
+    job_run(&job, 1000);
+    assert_int_equal(job.counts[TUNER_PUSH], 0);
+    assert_true(job.counts[TUNER_KEEP] >= 1);
+}
+
+static void refusals_end_the_try(void **unused) {
+    struct job job;
+    struct tuner_decision decision;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job.ignores_pushes = 1;
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 40);
+    assert_int_equal(job.counts[TUNER_PUSH], 1);
+    tuner_refused(&job.tuner, 1, "needs 3 GiB of pending copies", &decision);
+    job_decided(&job, &decision);
+    tuner_refused(&job.tuner, 1, "needs 3 GiB of pending copies", &decision); /* the other rank */
+    job_decided(&job, &decision);
+    assert_int_equal(job.counts[TUNER_REFUSED], 1);
+    assert_non_null(strstr(job.last.reason, "3 GiB"));
+    job_run(&job, 1000);
+    assert_int_equal(job.counts[TUNER_PUSH], 1);
+    assert_int_equal(job.tuner.phase, TUNER_OBSERVING);
+}
+
+static void ranks_that_never_switch_end_the_try(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job.ignores_pushes = 1;
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 400);
+    assert_int_equal(job.counts[TUNER_REFUSED], 1);
+    /* Late is better than never: the plan is judged when it runs after all. */
+    job.running_seq = 1;
+    job_run(&job, 60);
+    assert_int_equal(job.counts[TUNER_COMMIT], 1);
+}
+
+static void loss_that_is_not_finite_rolls_back_at_once(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 200);
+    assert_int_equal(job.tuner.phase, TUNER_COMMITTED);
+    job.loss = -1;
+    job_run(&job, 1);
+    assert_int_equal(job.counts[TUNER_HALT], 1);
+    assert_int_equal(job.last.target_seq, 0);
+    job_run(&job, 3000);
+    assert_int_equal(job.counts[TUNER_PUSH], 1);
+    assert_true(job.tuner.running.is_exact);
+    assert_int_equal(job.tuner.phase, TUNER_HALTED);
+}
+
+static void a_job_that_diverged_by_itself_is_not_blamed(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job.loss = -1;
+    job_run(&job, 300);
+    assert_int_equal(job.counts[TUNER_HALT], 0);
+    assert_int_equal(job.counts[TUNER_COMMIT], 1);
+}
+
+static void drift_is_solved_again(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 400);
+    assert_int_equal(job.counts[TUNER_SOLVE], 1);
+    job.step_ns[1] = EXACT_NS / 100 * 55; /* 10 % worse: within what is tolerated */
+    job.tuner.refined = 1;
+    job_run(&job, 400);
+    assert_int_equal(job.counts[TUNER_SOLVE], 1);
+    job.step_ns[1] = EXACT_NS / 100 * 65;
+    job_offer(&job, EXACT_NS / 100 * 55, EXACT_NS / 100 * 55, 2, 12);
+    job_run(&job, 400);
+    assert_int_equal(job.counts[TUNER_SOLVE], 2);
+    assert_int_equal(job.counts[TUNER_COMMIT], 2);
+    assert_int_equal(job.tuner.running.hash, 12);
+}
+
+static void a_plan_worse_than_exact_is_left(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 400);
+    job.step_ns[1] = EXACT_NS * 2;
+    job.has_proposal = 0;
+    job_run(&job, 400);
+    assert_int_equal(job.counts[TUNER_ROLL_BACK], 1);
+    assert_int_equal(job.last.kind == TUNER_ROLL_BACK ? job.last.target_seq : 0, 0);
+    assert_true(job.tuner.running.is_exact);
+}
+
+static void a_plan_short_of_its_prediction_is_refined_once(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 10 * 7, 1, 11);
+    job_run(&job, 70);
+    assert_int_equal(job.counts[TUNER_COMMIT], 1);
+    job_offer(&job, EXACT_NS / 10 * 6, EXACT_NS / 10 * 6, 2, 12);
+    job_run(&job, 1000);
+    assert_int_equal(job.counts[TUNER_COMMIT], 2);
+    assert_int_equal(job.counts[TUNER_SOLVE], 2);
+    /* A refinement that is none goes back to the plan before, not to exact. */
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 10 * 7, 1, 11);
+    job_run(&job, 70);
+    job_offer(&job, EXACT_NS / 10 * 6, EXACT_NS / 10 * 8, 2, 12);
+    job_run(&job, 200);
+    assert_int_equal(job.counts[TUNER_ROLL_BACK], 1);
+    assert_int_equal(job.last.target_seq, 1);
+    assert_int_equal(job.tuner.running.hash, 11);
+    assert_int_equal(job.tuner.phase, TUNER_COMMITTED);
+}
+
+static void leaving_auto_goes_back_to_exact(void **unused) {
+    struct job job;
+    struct tuner_decision decision;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 200);
+    tuner_set_mode(&job.tuner, TUNER_OBSERVE, &decision);
+    job_decided(&job, &decision);
+    job_run(&job, 1000);
+    assert_int_equal(job.counts[TUNER_ROLL_BACK], 1);
+    assert_true(job.tuner.running.is_exact);
+    assert_int_equal(job.counts[TUNER_PUSH], 1);
+    tuner_set_mode(&job.tuner, TUNER_AUTO, &decision);
+    job_decided(&job, &decision);
+    job_run(&job, 300);
+    assert_int_equal(job.counts[TUNER_PUSH], 2);
+}
+
+static void a_plan_nobody_knows_is_left(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job.running_seq = 7;
+    job_run(&job, 20);
+    assert_int_equal(job.counts[TUNER_ROLL_BACK], 1);
+    assert_int_equal(job.last.plan_seq, 8); /* above what the ranks have seen */
+    assert_true(job.tuner.running.is_exact);
+}
+
+/* A restart between any two iterations changes neither plan nor number; the job ends up the same.
+ */
+static void restarts_are_no_events(void **unused) {
+    (void)unused;
+    for (int at = 1; at < 200; at += 7) {
+        struct job job;
+        struct tuner_config config;
+        struct tuner restored;
+        char *text = NULL;
+        job_start(&job, TUNER_AUTO);
+        job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 2, 11);
+        job_run(&job, at);
+        assert_int_equal(tuner_state_encode(&job.tuner, &text, NULL), DEFT_OK);
+        tuner_defaults(&config);
+        tuner_init(&restored, &config, TUNER_AUTO);
+        assert_int_equal(tuner_state_decode(text, &restored, NULL), DEFT_OK);
+        free(text);
+        tuner_resume(&restored);
+        assert_int_equal(restored.running.seq, job.tuner.running.seq);
+        assert_int_equal(restored.next_seq, job.tuner.next_seq);
+        job.tuner = restored;
+        job_run(&job, 400);
+        assert_int_equal(job.counts[TUNER_COMMIT], 1);
+        assert_int_equal(job.counts[TUNER_PUSH], 1);
+        assert_int_equal(job.counts[TUNER_ROLL_BACK], 0);
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(a_real_gain_is_committed),
+    cmocka_unit_test(observation_comes_first),
+    cmocka_unit_test(a_false_gain_is_rolled_back),
+    cmocka_unit_test(observe_never_pushes),
+    cmocka_unit_test(off_only_measures),
+    cmocka_unit_test(small_gains_are_left_alone),
+    cmocka_unit_test(refusals_end_the_try),
+    cmocka_unit_test(ranks_that_never_switch_end_the_try),
+    cmocka_unit_test(loss_that_is_not_finite_rolls_back_at_once),
+    cmocka_unit_test(a_job_that_diverged_by_itself_is_not_blamed),
+    cmocka_unit_test(drift_is_solved_again),
+    cmocka_unit_test(a_plan_worse_than_exact_is_left),
+    cmocka_unit_test(a_plan_short_of_its_prediction_is_refined_once),
+    cmocka_unit_test(leaving_auto_goes_back_to_exact),
+    cmocka_unit_test(a_plan_nobody_knows_is_left),
+    cmocka_unit_test(restarts_are_no_events),
+};
+TESTING_MAIN(cases)
