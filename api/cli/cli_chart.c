@@ -57,7 +57,7 @@ static void cli_chart_paint(void *context, const struct dsched_span *span) {
     size_t from = begin < 0 ? 0 : (size_t)begin;
     size_t to = end > (double)CLI_CHART_COLUMNS ? CLI_CHART_COLUMNS : (size_t)end;
     char *lane = span->lane == DSCHED_LANE_LINK ? chart->links[span->link] : chart->compute;
-    char letter = letters[0];
+    char letter;
     if (span->lane == DSCHED_LANE_LINK) {
         letter = digits[span->generation % 10];
     } else {

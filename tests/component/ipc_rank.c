@@ -47,7 +47,7 @@ void ipc_rank_join(struct ipc_rank *rank, const char *socket, int32_t number, in
     (void)snprintf(hello.incarnation_key, sizeof(hello.incarnation_key), "%s", key);
     for (uint32_t i = 0; i < IPC_RANK_TENSORS; i++) {
         (void)snprintf(tensors[i].name, sizeof(tensors[i].name), "layer%u", i);
-        tensors[i].elements = 1000 * (i + 1);
+        tensors[i].elements = UINT64_C(1000) * (i + 1);
     }
     link.probes[0].bytes = 4096;
     link.probes[0].ns = 50000;
