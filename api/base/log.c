@@ -54,9 +54,9 @@ static void log_write(const struct log *log, enum log_level level, const char *f
     n += (size_t)snprintf(line + n, sizeof(line) - n, ".%03ldZ %s %s: ", now.tv_nsec / 1000000,
                           log->program, log_level_name(level));
     int length = vsnprintf(line + n, sizeof(line) - n, format, arguments);
-    n = length < 0                               ? n
-        : (size_t)length >= sizeof(line) - n - 1 ? sizeof(line) - 2
-                                                 : n + (size_t)length;
+    if (length > 0) {
+        n = (size_t)length < sizeof(line) - n ? n + (size_t)length : sizeof(line) - 1;
+    }
     for (size_t i = 0; i < n; i++) {
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) {
             line[i] = '?';

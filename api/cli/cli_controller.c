@@ -105,18 +105,43 @@ enum deft_status cli_controller_get(const char *url, const char *path, struct ht
     return cli_controller_request(url, path, CLI_CONTROLLER_TIMEOUT_MS, out, error);
 }
 
+enum deft_status cli_controller_path(const char *collection, const char *id, const char *rest,
+                                     char out[CLI_CONTROLLER_PATH_BYTES],
+                                     struct deft_error *error) {
+    char escaped[3 * WIRE_ID_BYTES];
+    if (http_client_escape(id, escaped, sizeof(escaped)) != DEFT_OK) {
+        return deft_fail(error, DEFT_INVALID, 0, "the id '%.60s...' is too long", id);
+    }
+    (void)snprintf(out, CLI_CONTROLLER_PATH_BYTES, "/api/v1/%s/%s%s", collection, escaped, rest);
+    return DEFT_OK;
+}
+
 enum deft_status cli_controller_job(const char *url, const char *job, struct wire_job *out,
                                     struct deft_error *error) {
-    char escaped[3 * WIRE_ID_BYTES];
-    char path[sizeof(escaped) + 32];
+    char path[CLI_CONTROLLER_PATH_BYTES];
     struct http_reply reply = {0};
-    if (http_client_escape(job, escaped, sizeof(escaped)) != DEFT_OK) {
-        return deft_fail(error, DEFT_INVALID, 0, "the job id '%.60s...' is too long", job);
+    enum deft_status status = cli_controller_path("jobs", job, "", path, error);
+    if (status == DEFT_OK) {
+        status = cli_controller_get(url, path, &reply, error);
     }
-    (void)snprintf(path, sizeof(path), "/api/v1/jobs/%s", escaped);
-    enum deft_status status = cli_controller_get(url, path, &reply, error);
     if (status == DEFT_OK) {
         status = wire_job_decode(reply.body, reply.n_bytes, out, error);
+    }
+    http_reply_done(&reply);
+    return status;
+}
+
+enum deft_status cli_controller_decisions(const char *url, const char *incarnation,
+                                          struct wire_decisions *out, struct deft_error *error) {
+    char path[CLI_CONTROLLER_PATH_BYTES];
+    struct http_reply reply = {0};
+    enum deft_status status =
+        cli_controller_path("incarnations", incarnation, "/decisions", path, error);
+    if (status == DEFT_OK) {
+        status = cli_controller_get(url, path, &reply, error);
+    }
+    if (status == DEFT_OK) {
+        status = wire_decisions_decode(reply.body, reply.n_bytes, out, error);
     }
     http_reply_done(&reply);
     return status;

@@ -30,8 +30,17 @@ DEFT_NODISCARD enum deft_status cli_controller_health(const char *url, struct de
 DEFT_NODISCARD enum deft_status cli_controller_get(const char *url, const char *path,
                                                    struct http_reply *out,
                                                    struct deft_error *error);
-/* "/api/v1/jobs/{job}" with the id escaped, decoded. */
+/* "/api/v1/COLLECTION/{id}REST" with the id escaped. */
+#define CLI_CONTROLLER_PATH_BYTES (3 * WIRE_ID_BYTES + 64)
+DEFT_NODISCARD enum deft_status cli_controller_path(const char *collection, const char *id,
+                                                    const char *rest,
+                                                    char out[CLI_CONTROLLER_PATH_BYTES],
+                                                    struct deft_error *error);
+/* One job, and the decisions of an incarnation, decoded. */
 DEFT_NODISCARD enum deft_status cli_controller_job(const char *url, const char *job,
                                                    struct wire_job *out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status cli_controller_decisions(const char *url, const char *incarnation,
+                                                         struct wire_decisions *out,
+                                                         struct deft_error *error);
 
 #endif

@@ -110,45 +110,15 @@ static void cmd_job_print_decisions(const struct wire_decisions *decisions) {
     }
 }
 
-static enum deft_status cmd_job_path(const char *collection, const char *id, const char *rest,
-                                     char *out, size_t capacity_bytes, struct deft_error *error) {
-    char escaped[3 * WIRE_ID_BYTES];
-    if (http_client_escape(id, escaped, sizeof(escaped)) != DEFT_OK) {
-        return deft_fail(error, DEFT_INVALID, 0, "the id '%.60s...' is too long", id);
-    }
-    (void)snprintf(out, capacity_bytes, "/api/v1/%s/%s%s", collection, escaped, rest);
-    return DEFT_OK;
-}
-
-static enum deft_status cmd_job_show_decisions(const char *url, const char *incarnation,
-                                               struct deft_error *error) {
-    char path[4 * WIRE_ID_BYTES];
-    struct http_reply reply = {0};
-    struct wire_decisions decisions = {0};
-    enum deft_status status =
-        cmd_job_path("incarnations", incarnation, "/decisions", path, sizeof(path), error);
-    if (status == DEFT_OK) {
-        status = cli_controller_get(url, path, &reply, error);
-    }
-    if (status == DEFT_OK) {
-        status = wire_decisions_decode(reply.body, reply.n_bytes, &decisions, error);
-    }
-    if (status == DEFT_OK) {
-        cmd_job_print_decisions(&decisions);
-    }
-    wire_decisions_done(&decisions);
-    http_reply_done(&reply);
-    return status;
-}
-
 static enum deft_status cmd_job_show(const struct cmd_job_input *input, struct deft_error *error) {
     char url[CLI_CONTROLLER_URL_BYTES];
-    char path[4 * WIRE_ID_BYTES];
+    char path[CLI_CONTROLLER_PATH_BYTES];
     struct http_reply reply = {0};
+    struct wire_decisions decisions = {0};
     struct wire_job job;
     enum deft_status status = cli_controller_url(input->controller, url, error);
     if (status == DEFT_OK) {
-        status = cmd_job_path("jobs", input->job, "", path, sizeof(path), error);
+        status = cli_controller_path("jobs", input->job, "", path, error);
     }
     if (status == DEFT_OK) {
         status = cli_controller_get(url, path, &reply, error);
@@ -161,9 +131,11 @@ static enum deft_status cmd_job_show(const struct cmd_job_input *input, struct d
             cmd_job_print(&job);
         }
         if (status == DEFT_OK && job.incarnation[0] != '\0') {
-            status = cmd_job_show_decisions(url, job.incarnation, error);
+            status = cli_controller_decisions(url, job.incarnation, &decisions, error);
         }
     }
+    cmd_job_print_decisions(&decisions);
+    wire_decisions_done(&decisions);
     http_reply_done(&reply);
     return status;
 }

@@ -42,7 +42,9 @@ static pid_t find_process(const char *program, const char *text) {
         FILE *file = fopen(path, "re");
         size_t n = file != NULL ? fread(line, 1, sizeof(line) - 1, file) : 0;
         for (size_t i = 0; i < n; i++) {
-            line[i] = line[i] == '\0' ? ' ' : line[i];
+            if (line[i] == '\0') {
+                line[i] = ' ';
+            }
         }
         const char *end = strchr(line, ' ');
         const char *name = strstr(line, program);
