@@ -24,8 +24,8 @@ namespace {
  * keys are answered on the spot. */
 class GatherStore : public gloo::rendezvous::Store {
   public:
-    GatherStore(int rank, int n_ranks, gloo_shim_allgather_fn allgather, void *context)
-        : rank_(rank), n_ranks_(n_ranks), allgather_(allgather), context_(context) {}
+    GatherStore(int n_ranks, gloo_shim_allgather_fn allgather, void *context)
+        : n_ranks_(n_ranks), allgather_(allgather), context_(context) {}
 
     void set(const std::string &key, const std::vector<char> &data) override {
         if (is_address(key)) {
@@ -79,7 +79,6 @@ class GatherStore : public gloo::rendezvous::Store {
         }
     }
 
-    int rank_;
     int n_ranks_;
     gloo_shim_allgather_fn allgather_;
     void *context_;
@@ -224,7 +223,7 @@ gloo_shim *gloo_shim_open(const char *interface, const char *address, int rank, 
         auto device = gloo::transport::tcp::CreateDevice(attributes);
         shim->context = std::make_shared<gloo::rendezvous::Context>(rank, n_ranks);
         shim->context->setTimeout(std::chrono::milliseconds(connect_timeout_ms));
-        GatherStore store(rank, n_ranks, allgather, context);
+        GatherStore store(n_ranks, allgather, context);
         shim->context->connectFullMesh(store, device);
         prepare_rounds(shim.get());
     });

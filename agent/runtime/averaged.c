@@ -16,7 +16,7 @@ static uint8_t *averaged_weights(const struct deft_runtime *rt, const struct eng
 
 void averaged_save(const struct deft_runtime *rt, uint8_t *flat) {
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
-        const struct space_tensor *tensor = &rt->space.tensors[i];
+        const struct gradspace_tensor *tensor = &rt->space.tensors[i];
         memcpy(flat + tensor->offset_bytes, tensor->parameters,
                (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
     }
@@ -24,7 +24,7 @@ void averaged_save(const struct deft_runtime *rt, uint8_t *flat) {
 
 void averaged_restore(const struct deft_runtime *rt, const uint8_t *flat) {
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
-        const struct space_tensor *tensor = &rt->space.tensors[i];
+        const struct gradspace_tensor *tensor = &rt->space.tensors[i];
         memcpy(tensor->parameters, flat + tensor->offset_bytes,
                (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
     }

@@ -106,7 +106,7 @@ static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error
 static void boundary_undo_previews(struct deft_runtime *rt) {
     struct engine *engine = rt->engine;
     for (uint32_t i = 0; engine->anchor != NULL && i < rt->space.n_tensors; i++) {
-        const struct space_tensor *tensor = &rt->space.tensors[i];
+        const struct gradspace_tensor *tensor = &rt->space.tensors[i];
         if (engine->previewed[i]) {
             memcpy(tensor->parameters, engine->anchor + tensor->offset_bytes,
                    (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
@@ -171,7 +171,7 @@ static void *boundary_landed_gradient(struct deft_runtime *rt, uint32_t id) {
     if (engine->lane_bad[boundary_lane_number(engine, op)]) {
         return NULL;
     }
-    const struct space_tensor *tensor = &rt->space.tensors[id];
+    const struct gradspace_tensor *tensor = &rt->space.tensors[id];
     void *gradient = engine_lane_of(engine, op->generation)->flat + tensor->offset_bytes;
     if (op->merged != op->planned) { /* a drain cut the generation short: still the mean */
         kernels_scale(tensor->dtype, gradient, tensor->elements,
@@ -273,7 +273,7 @@ static enum deft_status boundary_preview(struct deft_runtime *rt) {
         return DEFT_OK;
     }
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
-        const struct space_tensor *tensor = &rt->space.tensors[i];
+        const struct gradspace_tensor *tensor = &rt->space.tensors[i];
         int late = engine_oldest(engine, engine->extents[i].first) != NULL;
         memcpy(&rt->gradients[i], &rt->given[i], sizeof(rt->gradients[i]));
         if (!late || rt->given[i] == NULL) {

@@ -9,19 +9,19 @@ static int engine_keeps_anchor(enum dsched_rule rule) {
     return rule == DSCHED_LOOKAHEAD || rule == DSCHED_AVERAGED;
 }
 
-uint64_t engine_bytes(const struct dsched_plan *plan, const struct space *space) {
-    struct dsched_table table = space_table(space);
+uint64_t engine_bytes(const struct dsched_plan *plan, const struct gradspace *space) {
+    struct dsched_table table = gradspace_table(space);
     return dsched_plan_pending_bytes(plan, &table);
 }
 
 /* Tensors in the order of the gradient space: reverse forward order. */
-static uint32_t engine_tensor_at(const struct space *space, uint32_t position) {
+static uint32_t engine_tensor_at(const struct gradspace *space, uint32_t position) {
     return space->n_tensors - 1 - position;
 }
 
 /* Every bucket boundary and every tensor boundary starts a piece, so there are fewer than
  * n_buckets + n_tensors of them. */
-static void engine_cut(struct engine *engine, const struct space *space) {
+static void engine_cut(struct engine *engine, const struct gradspace *space) {
     uint32_t n_pieces = 0;
     uint32_t position = 0;
     memset(engine->extents, 0, space->n_tensors * sizeof(*engine->extents));
@@ -33,7 +33,7 @@ static void engine_cut(struct engine *engine, const struct space *space) {
         bucket->first_piece = n_pieces;
         while (begin < end) {
             uint32_t id = engine_tensor_at(space, position);
-            const struct space_tensor *tensor = &space->tensors[id];
+            const struct gradspace_tensor *tensor = &space->tensors[id];
             uint64_t tensor_end = tensor->begin + tensor->elements;
             uint64_t stop = end < tensor_end ? end : tensor_end;
             size_t width = dsched_dtype_bytes(tensor->dtype);
@@ -56,8 +56,9 @@ static void engine_cut(struct engine *engine, const struct space *space) {
 
 /* Allocated and touched, so that no page is faulted in while training. */
 static void *engine_buffer(size_t n_bytes) {
-    size_t rounded = (n_bytes + SPACE_ALIGN_BYTES - 1) / SPACE_ALIGN_BYTES * SPACE_ALIGN_BYTES;
-    void *buffer = aligned_alloc(SPACE_ALIGN_BYTES, rounded);
+    size_t rounded =
+        (n_bytes + GRADSPACE_ALIGN_BYTES - 1) / GRADSPACE_ALIGN_BYTES * GRADSPACE_ALIGN_BYTES;
+    void *buffer = aligned_alloc(GRADSPACE_ALIGN_BYTES, rounded);
     if (buffer != NULL) {
         memset(buffer, 0, rounded);
     }
@@ -71,7 +72,7 @@ static void engine_landed(struct link_op *link_op) {
 }
 
 static int engine_make_lane(struct engine *engine, struct engine_lane *lane,
-                            const struct space *space) {
+                            const struct gradspace *space) {
     lane->flat = engine_buffer(space->n_bytes);
     lane->ops = calloc(engine->plan.n_buckets, sizeof(*lane->ops));
     if (lane->flat == NULL || lane->ops == NULL) {
@@ -97,7 +98,7 @@ static int engine_make_lane(struct engine *engine, struct engine_lane *lane,
     return 1;
 }
 
-static int engine_allocate(struct engine *engine, const struct space *space) {
+static int engine_allocate(struct engine *engine, const struct gradspace *space) {
     uint32_t n_buckets = engine->plan.n_buckets;
     engine->buckets = calloc(n_buckets, sizeof(*engine->buckets));
     engine->pieces = calloc((size_t)n_buckets + space->n_tensors, sizeof(*engine->pieces));
@@ -125,7 +126,7 @@ static int engine_allocate(struct engine *engine, const struct space *space) {
 }
 
 enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
-                               const struct space *space, struct engine **out,
+                               const struct gradspace *space, struct engine **out,
                                struct deft_error *error) {
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL || dsched_plan_copy(plan, &engine->plan) != DSCHED_OK) {

@@ -8,7 +8,7 @@
 #include <dsched/plan.h>
 
 #include "link/link.h"
-#include "runtime/space.h"
+#include "runtime/gradspace.h"
 
 /* The part of one tensor that lies in one bucket. */
 struct engine_piece {
@@ -80,13 +80,13 @@ struct engine {
 
 /* `plan` must be valid for the space's table; it is copied. Touches all memory. */
 DEFT_NODISCARD enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
-                                              const struct space *space, struct engine **out,
+                                              const struct gradspace *space, struct engine **out,
                                               struct deft_error *error);
 /* Nothing may be in flight. Takes NULL. */
 void engine_destroy(struct engine *engine);
 
 /* Bytes engine_create would allocate for generations, anchors and working copies. */
-uint64_t engine_bytes(const struct dsched_plan *plan, const struct space *space);
+uint64_t engine_bytes(const struct dsched_plan *plan, const struct gradspace *space);
 
 /* The oldest op of `bucket` in flight, or NULL. */
 struct engine_op *engine_oldest(const struct engine *engine, uint32_t bucket);

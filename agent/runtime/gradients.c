@@ -83,7 +83,7 @@ static enum deft_status gradients_post_complete(struct deft_runtime *rt) {
     return status;
 }
 
-static double gradients_accumulate(struct deft_runtime *rt, const struct space_tensor *tensor,
+static double gradients_accumulate(struct deft_runtime *rt, const struct gradspace_tensor *tensor,
                                    const void *gradient) {
     struct engine *engine = rt->engine;
     if (engine->plan.rule == DSCHED_AVERAGED) {

@@ -48,30 +48,33 @@ static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *car
     card->n_ranks = rt->options.n_ranks;
     (void)snprintf(card->job_id, sizeof(card->job_id), "%s", rt->options.job_id);
     if (rt->life == RUNTIME_OPEN && rt->space.n_bytes > 0) {
-        struct dsched_table table = space_table(&rt->space);
+        struct dsched_table table = gradspace_table(&rt->space);
         card->table_hash = dsched_table_hash(&table);
-        card->has_parameters = (uint32_t)space_has_parameters(&rt->space);
+        card->has_parameters = (uint32_t)gradspace_has_parameters(&rt->space);
         for (const char *c = rt->options.links; *c != '\0'; c++) {
             card->n_links += *c == ',';
         }
     }
 }
 
-static enum deft_status meeting_exchange(struct deft_runtime *rt, struct meeting_card **out,
-                                         struct deft_error *error) {
+/* Everybody's card, [n_ranks]; NULL with `*out_status` and `error` set when the ranks cannot meet.
+ */
+static struct meeting_card *meeting_exchange(struct deft_runtime *rt, enum deft_status *out_status,
+                                             struct deft_error *error) {
     struct meeting_card own;
     struct meeting_card *cards = calloc((size_t)rt->options.n_ranks, sizeof(*cards));
     if (cards == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %d ranks", rt->options.n_ranks);
+        *out_status =
+            deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %d ranks", rt->options.n_ranks);
+        return NULL;
     }
     meeting_fill(rt, &own);
-    enum deft_status status = meeting_gather(rt, &own, sizeof(own), cards, error);
-    if (status != DEFT_OK) {
+    *out_status = meeting_gather(rt, &own, sizeof(own), cards, error);
+    if (*out_status != DEFT_OK) {
         free(cards);
-        return status;
+        return NULL;
     }
-    *out = cards;
-    return DEFT_OK;
+    return cards;
 }
 
 enum deft_status meeting_begin(struct deft_runtime *rt, struct deft_error *error) {
@@ -85,11 +88,11 @@ enum deft_status meeting_begin(struct deft_runtime *rt, struct deft_error *error
         rt->allgather = star_allgather;
         rt->allgather_context = rt->star;
     }
-    struct meeting_card *cards = NULL;
-    if (status == DEFT_OK) {
-        status = meeting_exchange(rt, &cards, error);
-    }
     if (status != DEFT_OK) {
+        return status;
+    }
+    struct meeting_card *cards = meeting_exchange(rt, &status, error);
+    if (cards == NULL) {
         return status;
     }
     for (int32_t r = 0; r < options->n_ranks && status == DEFT_OK; r++) {
@@ -113,9 +116,9 @@ enum deft_status meeting_begin(struct deft_runtime *rt, struct deft_error *error
 }
 
 enum deft_status meeting_compare(struct deft_runtime *rt, struct deft_error *error) {
-    struct meeting_card *cards = NULL;
-    enum deft_status status = meeting_exchange(rt, &cards, error);
-    if (status != DEFT_OK) {
+    enum deft_status status = DEFT_OK;
+    struct meeting_card *cards = meeting_exchange(rt, &status, error);
+    if (cards == NULL) {
         return status;
     }
     for (int32_t r = 1; r < rt->options.n_ranks && status == DEFT_OK; r++) {

@@ -104,7 +104,7 @@ enum deft_status deft_tensor_add(struct deft_runtime *rt, const struct deft_tens
     if (rt->life != RUNTIME_OPEN) {
         return deft_fail(error, DEFT_STATE, 0, "tensor %s was added after commit", tensor->name);
     }
-    return space_add(&rt->space, tensor, out_id, error);
+    return gradspace_add(&rt->space, tensor, out_id, error);
 }
 
 static enum deft_status runtime_allocate(struct deft_runtime *rt, struct deft_error *error) {
@@ -123,7 +123,7 @@ static enum deft_status runtime_allocate(struct deft_runtime *rt, struct deft_er
 }
 
 static enum deft_status runtime_first_engine(struct deft_runtime *rt, struct deft_error *error) {
-    struct dsched_table table = space_table(&rt->space);
+    struct dsched_table table = gradspace_table(&rt->space);
     struct dsched_plan plan;
     if (dsched_plan_ddp(&table, RUNTIME_FIRST_BUCKET_BYTES, RUNTIME_LATER_BUCKET_BYTES, &plan) !=
         DSCHED_OK) {
@@ -143,7 +143,7 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
     if (rt->life != RUNTIME_OPEN) {
         return deft_fail(error, DEFT_STATE, 0, "deft_commit was called twice");
     }
-    enum deft_status status = space_seal(&rt->space, error);
+    enum deft_status status = gradspace_seal(&rt->space, error);
     if (status == DEFT_OK) {
         status = runtime_allocate(rt, error);
     }
@@ -180,7 +180,7 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
 
 enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t hash,
                                 const void *bytes, size_t n_bytes, struct deft_error *error) {
-    struct dsched_table table = space_table(&rt->space);
+    struct dsched_table table = gradspace_table(&rt->space);
     struct dsched_error why = {.text = ""};
     struct dsched_plan plan;
     struct engine *engine = NULL;
@@ -195,7 +195,7 @@ enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t 
                       "plan %" PRIu64 ": its hash is %016" PRIx64 ", %016" PRIx64 " was announced",
                       seq, dsched_plan_hash(&plan), hash);
     } else if ((plan.rule == DSCHED_LOOKAHEAD || plan.rule == DSCHED_AVERAGED) &&
-               !space_has_parameters(&rt->space)) {
+               !gradspace_has_parameters(&rt->space)) {
         status = deft_fail(error, DEFT_UNSUPPORTED, 0,
                            "plan %" PRIu64 ": rule %s needs registered f32 or f64 parameters", seq,
                            dsched_rule_name(plan.rule));
@@ -247,11 +247,11 @@ void deft_stats(const struct deft_runtime *rt, struct deft_stats *out) {
 uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
     uint64_t hash = UINT64_C(14695981039346656037);
     const struct engine *engine = rt->engine;
-    if (engine == NULL || !space_has_parameters(&rt->space)) {
+    if (engine == NULL || !gradspace_has_parameters(&rt->space)) {
         return 0;
     }
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
-        const struct space_tensor *tensor = &rt->space.tensors[i];
+        const struct gradspace_tensor *tensor = &rt->space.tensors[i];
         const uint8_t *bytes = tensor->parameters;
         if (engine->plan.rule == DSCHED_AVERAGED || engine->previewed[i]) {
             bytes = engine->anchor + tensor->offset_bytes;
@@ -303,7 +303,7 @@ void deft_close(struct deft_runtime *rt) {
     free(rt->was_given);
     free(rt->readiness_sum_ns);
     free(rt->states);
-    space_done(&rt->space);
+    gradspace_done(&rt->space);
     for (size_t i = 0; i < sizeof(rt->strings) / sizeof(rt->strings[0]); i++) {
         free(rt->strings[i]);
     }

@@ -20,9 +20,9 @@
 #include "link/link.h"
 #include "runtime/control.h"
 #include "runtime/engine.h"
+#include "runtime/gradspace.h"
 #include "runtime/mailbox.h"
 #include "runtime/ring.h"
-#include "runtime/space.h"
 #include "runtime/star.h"
 
 struct telemetry;
@@ -59,7 +59,7 @@ struct deft_runtime {
     char incarnation_key[IPC_ID_BYTES];
     uint64_t started_ns; /* wall clock of rank 0's open, the same on all ranks */
 
-    struct space space;
+    struct gradspace space;
     struct runtime_link links[DSCHED_MAX_LINKS];
     uint32_t n_links;
     struct runtime_link control_link;
@@ -118,7 +118,7 @@ struct deft_runtime {
 enum deft_status failure_from_link(struct deft_runtime *rt, const struct runtime_link *link,
                                    enum deft_status status, struct deft_error *error);
 /* For star_watch. */
-void failure_lost(void *rt, const struct deft_error *reason);
+void failure_lost(void *context, const struct deft_error *reason);
 /* The sticky failure, if any. */
 enum deft_status failure_check(const struct deft_runtime *rt, struct deft_error *error);
 

@@ -27,7 +27,7 @@ DEFT_NODISCARD enum deft_status star_open(const char *master_host, uint16_t mast
 
 /* Collective: n_bytes from every rank, in rank order, into out. Only before star_watch. The
  * signature is deft_allgather_fn with the star as context. Returns 0 or 1. */
-int star_allgather(void *star, const void *in, size_t n_bytes, void *out);
+int star_allgather(void *context, const void *in, size_t n_bytes, void *out);
 /* The sentence of the last failed all-gather. */
 const struct deft_error *star_failure(const struct star *star);
 

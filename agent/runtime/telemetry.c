@@ -66,13 +66,13 @@ static int telemetry_send(struct telemetry *t, enum ipc_type type, const void *h
 
 static void telemetry_fill_hello(const struct deft_runtime *rt, struct ipc_hello *hello) {
     const struct deft_options *options = &rt->options;
-    struct dsched_table table = space_table(&rt->space);
+    struct dsched_table table = gradspace_table(&rt->space);
     memset(hello, 0, sizeof(*hello));
     hello->rank = options->rank;
     hello->n_ranks = options->n_ranks;
     hello->pid = (int32_t)getpid();
     hello->capabilities = options->capabilities & ~DEFT_CAN_AVERAGE;
-    if (!space_has_parameters(&rt->space)) { /* lookahead needs the parameters, too */
+    if (!gradspace_has_parameters(&rt->space)) { /* lookahead needs the parameters, too */
         hello->capabilities &= ~DEFT_CAN_PREVIEW;
     } else if ((options->capabilities & DEFT_CAN_AVERAGE) != 0) {
         hello->capabilities |= IPC_CAN_AVERAGE;

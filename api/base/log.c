@@ -41,6 +41,8 @@ static const char *log_level_name(enum log_level level) {
 }
 
 static void log_write(const struct log *log, enum log_level level, const char *format,
+                      va_list arguments) DEFT_PRINTF(3, 0);
+static void log_write(const struct log *log, enum log_level level, const char *format,
                       va_list arguments) {
     char line[LOG_LINE_BYTES];
     struct timespec now;

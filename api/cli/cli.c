@@ -11,6 +11,7 @@ const struct cli_command *const cli_commands[] = {
     &cmd_run, &cmd_jobs, &cmd_job, &cmd_plan, &cmd_explain, &cmd_simulate, &cmd_compare, NULL,
 };
 
+static void cli_print(const char *prefix, const char *format, va_list arguments) DEFT_PRINTF(2, 0);
 static void cli_print(const char *prefix, const char *format, va_list arguments) {
     char text[1024];
     (void)vsnprintf(text, sizeof(text), format, arguments);

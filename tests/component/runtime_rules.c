@@ -293,7 +293,8 @@ static int make_plan(uint64_t *random, enum dsched_rule rule, struct dsched_plan
     for (uint32_t g = 0; g < n_generations; g++) {
         uint8_t delay = rule == DSCHED_LOOKAHEAD ? 1 : (uint8_t)testing_random_below(random, 5);
         out->merge[g] = merges ? (uint16_t)(1 + testing_random_below(random, 3)) : 1;
-        out->ops[2 * g].delay = out->ops[2 * g + 1].delay = rule == DSCHED_EXACT ? 0 : delay;
+        out->ops[2 * (size_t)g].delay = out->ops[2 * (size_t)g + 1].delay =
+            rule == DSCHED_EXACT ? 0 : delay;
     }
     return dsched_plan_validate(out, &table, 1, NULL) == DSCHED_OK;
 }

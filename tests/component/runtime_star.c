@@ -65,7 +65,7 @@ static void gather_in_order(int rank, int n, uint16_t port) {
         if (star_allgather(star, own, sizeof(own), all) != 0) {
             _exit(2);
         }
-        for (uint64_t i = 0; i < 3u * (unsigned)n; i++) {
+        for (uint64_t i = 0; i < 3 * (uint64_t)n; i++) {
             if (all[i] != round * 100 + i / 3 * 10 + i % 3) {
                 _exit(3);
             }

@@ -159,6 +159,13 @@ static void compute(struct rank_state *state) {
     }
 }
 
+static int same_bits(double a, double b) {
+    uint64_t x, y;
+    memcpy(&x, &a, sizeof(x));
+    memcpy(&y, &b, sizeof(y));
+    return x == y;
+}
+
 /* Parameters are equal on all ranks under exact, so the reference can be computed by each. */
 static void check_exact(struct rank_state *state, const struct deft_update *update) {
     for (uint32_t t = 0; t < N_TENSORS; t++) {
@@ -176,7 +183,7 @@ static void check_exact(struct rank_state *state, const struct deft_update *upda
                 }
             }
             double got = load(t, update->gradients[t], i);
-            WORLD_CHECK(state->self, memcmp(&got, &expected, sizeof(got)) == 0,
+            WORLD_CHECK(state->self, same_bits(got, expected),
                         "iteration %llu tensor %u element %llu: %.17g, reference %.17g",
                         (unsigned long long)state->iteration, t, (unsigned long long)i, got,
                         expected);
@@ -339,7 +346,7 @@ static void run_switches(uint32_t n_switches, const char *links, uint32_t n_link
     }
     for (int r = 0; r < N_RANKS; r++) {
         shared.switched_at[r] = calloc(n_switches, sizeof(uint64_t));
-        shared.parameters[r] = calloc(n_switches + 1, sizeof(uint64_t));
+        shared.parameters[r] = calloc((size_t)n_switches + 1, sizeof(uint64_t));
         shared.anchors[r] = calloc(MAX_STEPS, sizeof(uint64_t));
     }
     world_run(N_RANKS, links, n_links, delays ? &faults : NULL,
@@ -347,8 +354,9 @@ static void run_switches(uint32_t n_switches, const char *links, uint32_t n_link
     for (int r = 0; r < N_RANKS; r++) {
         assert_int_equal(shared.n_iterations[r], shared.n_iterations[0]);
         assert_true(shared.n_checked[r] > 0 || links != NULL);
-        assert_memory_equal(shared.switched_at[r], shared.switched_at[0], n_switches * 8);
-        assert_memory_equal(shared.parameters[r], shared.parameters[0], (n_switches + 1) * 8);
+        assert_memory_equal(shared.switched_at[r], shared.switched_at[0], (size_t)n_switches * 8);
+        assert_memory_equal(shared.parameters[r], shared.parameters[0],
+                            ((size_t)n_switches + 1) * 8);
         assert_memory_equal(shared.anchors[r], shared.anchors[0], shared.n_iterations[0] * 8);
     }
     for (int r = 0; r < N_RANKS; r++) {

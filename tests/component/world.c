@@ -1,7 +1,6 @@
 #include "world.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +34,8 @@ static int world_allgather(void *context, const void *in, size_t n_bytes, void *
     return 0;
 }
 
-_Noreturn void world_fail(const struct world_rank *self, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    (void)fprintf(stderr, "rank %d: ", self->rank);
-    (void)vfprintf(stderr, format, arguments);
-    (void)fprintf(stderr, "\n");
-    va_end(arguments);
+_Noreturn void world_abort(void) {
+    (void)fputc('\n', stderr);
     (void)fflush(NULL);
     _exit(1);
 }

@@ -3,6 +3,7 @@
 #define WORLD_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include <deft/deft.h>
 
@@ -34,12 +35,14 @@ typedef void (*world_fn)(struct world_rank *self);
 void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
                const struct mem_faults *faults, uint32_t capabilities, void *shared, world_fn body);
 
-/* Ends the process with a message: for bodies, where an assertion cannot be used. */
-_Noreturn void world_fail(const struct world_rank *self, const char *format, ...) DEFT_PRINTF(2, 3);
+/* For bodies, where an assertion cannot be used: ends the process with a message. */
+_Noreturn void world_abort(void);
 #define WORLD_CHECK(self, condition, ...)                                                          \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            world_fail((self), __VA_ARGS__);                                                       \
+            (void)fprintf(stderr, "rank %d: ", (self)->rank);                                      \
+            (void)fprintf(stderr, __VA_ARGS__);                                                    \
+            world_abort();                                                                         \
         }                                                                                          \
     } while (0)
 

@@ -1,12 +1,12 @@
-#include "runtime/space.h"
+#include "runtime/gradspace.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static enum deft_status space_grow(struct space *space, struct deft_error *error) {
+static enum deft_status gradspace_grow(struct gradspace *space, struct deft_error *error) {
     uint32_t capacity = space->capacity == 0 ? 64 : space->capacity * 2;
-    struct space_tensor *tensors =
+    struct gradspace_tensor *tensors =
         realloc(space->tensors, (size_t)capacity * sizeof(*space->tensors));
     if (tensors == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %u tensors", capacity);
@@ -16,8 +16,9 @@ static enum deft_status space_grow(struct space *space, struct deft_error *error
     return DEFT_OK;
 }
 
-static enum deft_status space_check(const struct space *space, const struct deft_tensor *tensor,
-                                    struct deft_error *error) {
+static enum deft_status gradspace_check(const struct gradspace *space,
+                                        const struct deft_tensor *tensor,
+                                        struct deft_error *error) {
     if (tensor->name == NULL || tensor->name[0] == '\0') {
         return deft_fail(error, DEFT_INVALID, 0, "tensor %u has no name", space->n_tensors);
     }
@@ -43,16 +44,16 @@ static enum deft_status space_check(const struct space *space, const struct deft
     return DEFT_OK;
 }
 
-enum deft_status space_add(struct space *space, const struct deft_tensor *tensor, uint32_t *out_id,
-                           struct deft_error *error) {
-    enum deft_status status = space_check(space, tensor, error);
+enum deft_status gradspace_add(struct gradspace *space, const struct deft_tensor *tensor,
+                               uint32_t *out_id, struct deft_error *error) {
+    enum deft_status status = gradspace_check(space, tensor, error);
     if (status == DEFT_OK && space->n_tensors == space->capacity) {
-        status = space_grow(space, error);
+        status = gradspace_grow(space, error);
     }
     if (status != DEFT_OK) {
         return status;
     }
-    struct space_tensor *added = &space->tensors[space->n_tensors];
+    struct gradspace_tensor *added = &space->tensors[space->n_tensors];
     memset(added, 0, sizeof(*added));
     memcpy(added->name, tensor->name, strlen(tensor->name) + 1);
     added->elements = tensor->elements;
@@ -63,11 +64,12 @@ enum deft_status space_add(struct space *space, const struct deft_tensor *tensor
     return DEFT_OK;
 }
 
-static int space_compare_names(const void *a, const void *b) {
+static int gradspace_compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static enum deft_status space_check_unique(const struct space *space, struct deft_error *error) {
+static enum deft_status gradspace_check_unique(const struct gradspace *space,
+                                               struct deft_error *error) {
     const char **names = calloc(space->n_tensors, sizeof(char *));
     if (names == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %u names", space->n_tensors);
@@ -75,7 +77,7 @@ static enum deft_status space_check_unique(const struct space *space, struct def
     for (uint32_t i = 0; i < space->n_tensors; i++) {
         names[i] = space->tensors[i].name;
     }
-    qsort((void *)names, space->n_tensors, sizeof(char *), space_compare_names);
+    qsort((void *)names, space->n_tensors, sizeof(char *), gradspace_compare_names);
     enum deft_status status = DEFT_OK;
     for (uint32_t i = 1; i < space->n_tensors && status == DEFT_OK; i++) {
         if (strcmp(names[i - 1], names[i]) == 0) {
@@ -86,11 +88,11 @@ static enum deft_status space_check_unique(const struct space *space, struct def
     return status;
 }
 
-enum deft_status space_seal(struct space *space, struct deft_error *error) {
+enum deft_status gradspace_seal(struct gradspace *space, struct deft_error *error) {
     if (space->n_tensors == 0) {
         return deft_fail(error, DEFT_STATE, 0, "no tensor was added before commit");
     }
-    enum deft_status status = space_check_unique(space, error);
+    enum deft_status status = gradspace_check_unique(space, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -104,10 +106,10 @@ enum deft_status space_seal(struct space *space, struct deft_error *error) {
     uint64_t begin = 0;
     size_t offset_bytes = 0;
     for (uint32_t i = space->n_tensors; i-- > 0;) {
-        struct space_tensor *tensor = &space->tensors[i];
+        struct gradspace_tensor *tensor = &space->tensors[i];
         if (i + 1 < space->n_tensors && tensor->dtype != space->tensors[i + 1].dtype) {
-            offset_bytes =
-                (offset_bytes + SPACE_ALIGN_BYTES - 1) / SPACE_ALIGN_BYTES * SPACE_ALIGN_BYTES;
+            offset_bytes = (offset_bytes + GRADSPACE_ALIGN_BYTES - 1) / GRADSPACE_ALIGN_BYTES *
+                           GRADSPACE_ALIGN_BYTES;
         }
         tensor->begin = begin;
         tensor->offset_bytes = offset_bytes;
@@ -122,21 +124,21 @@ enum deft_status space_seal(struct space *space, struct deft_error *error) {
     return DEFT_OK;
 }
 
-void space_done(struct space *space) {
+void gradspace_done(struct gradspace *space) {
     free(space->tensors);
     free(space->elements);
     free(space->dtypes);
     memset(space, 0, sizeof(*space));
 }
 
-struct dsched_table space_table(const struct space *space) {
+struct dsched_table gradspace_table(const struct gradspace *space) {
     return (struct dsched_table){
         .n_tensors = space->n_tensors, .elements = space->elements, .dtypes = space->dtypes};
 }
 
-int space_has_parameters(const struct space *space) {
+int gradspace_has_parameters(const struct gradspace *space) {
     for (uint32_t i = 0; i < space->n_tensors; i++) {
-        const struct space_tensor *tensor = &space->tensors[i];
+        const struct gradspace_tensor *tensor = &space->tensors[i];
         if (tensor->parameters == NULL ||
             (tensor->dtype != DSCHED_F32 && tensor->dtype != DSCHED_F64)) {
             return 0;
