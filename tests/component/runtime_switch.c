@@ -330,7 +330,8 @@ static void train(struct world_rank *self) {
 /* --- the cases -------------------------------------------------------------------------------- */
 
 static int64_t random_delay(void *context, int32_t rank, uint32_t channel, uint64_t op) {
-    uint64_t x = *(const uint64_t *)context + (uint64_t)rank * 131 + channel * 7 + op * 1009 + 1;
+    uint64_t x =
+        *(const uint64_t *)context + (uint64_t)rank * 131 + (uint64_t)channel * 7 + op * 1009 + 1;
     return testing_random_below(&x, 8) == 0 ? (int64_t)testing_random_below(&x, 300000) : 0;
 }
 
