@@ -34,6 +34,7 @@ struct daemon_uplink {
     struct daemon_uplink_record *records; /* the current one first */
     uint64_t n_dropped_told;
     int64_t deadline_ns; /* 0: goes on */
+    int has_ended;
     volatile int cancel; /* atomic; ends a request in progress */
     /* The thread's own: */
     struct daemon_pace pace;
@@ -227,6 +228,8 @@ static void *daemon_uplink_run(void *argument) {
                  "%zu bytes of reports could not be delivered before the end",
                  uplink->spool.n_bytes);
     }
+    uplink->has_ended = 1;
+    (void)pthread_cond_broadcast(&uplink->changed);
     (void)pthread_mutex_unlock(&uplink->lock);
     return NULL;
 }
@@ -373,17 +376,18 @@ void daemon_uplink_stop(struct daemon_uplink *uplink, int64_t deadline_ns) {
     if (uplink == NULL) {
         return;
     }
-    struct timespec until = {.tv_sec = 0};
+    struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+                             .tv_nsec = deadline_ns % 1000000000};
+    int code = 0;
     (void)pthread_mutex_lock(&uplink->lock);
     uplink->deadline_ns = deadline_ns;
     (void)pthread_cond_broadcast(&uplink->changed);
-    (void)pthread_mutex_unlock(&uplink->lock);
-    until.tv_sec = deadline_ns / 1000000000;
-    until.tv_nsec = deadline_ns % 1000000000;
-    if (pthread_clockjoin_np(uplink->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
-        __atomic_store_n(&uplink->cancel, 1, __ATOMIC_RELAXED);
-        (void)pthread_join(uplink->thread, NULL);
+    while (code == 0 && !uplink->has_ended) {
+        code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
     }
+    (void)pthread_mutex_unlock(&uplink->lock);
+    __atomic_store_n(&uplink->cancel, 1, __ATOMIC_RELAXED);
+    (void)pthread_join(uplink->thread, NULL);
     daemon_spool_done(&uplink->spool);
     while (uplink->records != NULL) {
         struct daemon_uplink_record *record = uplink->records;
