@@ -183,12 +183,12 @@ static void engine_enact(struct jobs *jobs, int64_t id, const struct tuner_decis
     if (live == NULL) {
         return;
     }
-    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s at iteration %llu, plan %llu: %s",
-             change->job, change->decision.kind, (unsigned long long)decision->iteration,
-             (unsigned long long)decision->plan_seq, decision->reason);
     if (status == DEFT_OK) {
         status = store_run(jobs->options.store, &change->write.write, &error);
     }
+    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s at iteration %llu, plan %llu: %s",
+             change->job, change->decision.kind, (unsigned long long)decision->iteration,
+             (unsigned long long)decision->plan_seq, decision->reason);
     if (status != DEFT_OK) {
         log_line(jobs->options.log, LOG_LEVEL_ERROR, "job %s: the decision was not recorded: %s",
                  change->job, error.text);
