@@ -273,7 +273,11 @@ static void services_that_die_come_back(void **unused) {
     char folder[32];
     pid_t controller;
     pid_t agent;
-    const char *command[] = {DEFT_RUN_RANK, "4000", NULL};
+    char n_iterations[24];
+    const char *command[] = {DEFT_RUN_RANK, n_iterations, NULL};
+    /* About five seconds, also where every iteration is slower. */
+    (void)snprintf(n_iterations, sizeof(n_iterations), "%lld",
+                   (long long)(1500 * INT64_C(1000000000) / testing_deadline_ns(1)));
     make_folder(folder);
     run(&child, folder, "2", command);
     child_await_output(&child, "[0] ready");
