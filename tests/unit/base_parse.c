@@ -73,14 +73,14 @@ static void the_state_directory_follows_the_environment(void **unused) {
     char small[8] = "keep";
     struct deft_error error = {0};
     assert_int_equal(setenv("XDG_STATE_HOME", "/x/state", 1), 0);
-    assert_int_equal(setenv("HOME", "/home/user", 1), 0);
+    assert_int_equal(setenv("HOME", "/homes/user", 1), 0);
     assert_int_equal(state_dir_default(path, sizeof(path), &error), DEFT_OK);
     assert_string_equal(path, "/x/state/deft");
     assert_int_equal(state_dir_default(small, sizeof(small), &error), DEFT_LIMIT);
     assert_string_equal(small, "keep");
     assert_int_equal(setenv("XDG_STATE_HOME", "relative", 1), 0);
     assert_int_equal(state_dir_default(path, sizeof(path), &error), DEFT_OK);
-    assert_string_equal(path, "/home/user/.local/state/deft");
+    assert_string_equal(path, "/homes/user/.local/state/deft");
 }
 
 static void the_state_directory_is_made_and_private(void **unused) {
