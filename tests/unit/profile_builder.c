@@ -21,7 +21,7 @@ static void registration_of(struct wire_registration *out) {
     assert_true(out->tensors != NULL && out->links != NULL);
     for (uint32_t i = 0; i < N_TENSORS; i++) {
         out->tensors[i].name[0] = (char)('a' + i);
-        out->tensors[i].elements = 1000 * (i + 1);
+        out->tensors[i].elements = UINT64_C(1000) * (i + 1);
     }
     memcpy(out->links[0].name, "mem:a", 6);
     out->links[0].n_probes = 3;
