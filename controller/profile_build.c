@@ -105,6 +105,24 @@ static uint32_t build_tidy(struct dsched_sample *samples, uint32_t n) {
     return kept;
 }
 
+/* A shaper or a switch lets a short burst pass faster than the link can go on, so a small message
+ * at rest looks cheaper than it is in a stream. No size may take less than its share of the largest
+ * one that was seen, on top of what the smallest one took: that is the link's latency. */
+static void build_sustain(struct dsched_sample *samples, uint32_t n) {
+    if (n < 2) {
+        return;
+    }
+    const struct dsched_sample *largest = &samples[n - 1];
+    int64_t latency_ns = samples[0].ns;
+    double ns_per_byte = (double)(largest->ns - latency_ns) / (double)largest->bytes;
+    for (uint32_t i = 1; i + 1 < n; i++) {
+        int64_t least_ns = latency_ns + (int64_t)(ns_per_byte * (double)samples[i].bytes);
+        if (samples[i].ns < least_ns) {
+            samples[i].ns = least_ns;
+        }
+    }
+}
+
 static enum deft_status build_link(const struct wire_link *from, const struct observe *observe,
                                    uint32_t index, struct dsched_link *out,
                                    struct deft_error *error) {
@@ -145,6 +163,7 @@ static enum deft_status build_link(const struct wire_link *from, const struct ob
         memcpy(out->samples + n, measured, n_measured * sizeof(*measured));
     }
     out->n_samples = build_tidy(out->samples, n + n_measured);
+    build_sustain(out->samples, out->n_samples);
     return DEFT_OK;
 }
 

@@ -139,6 +139,16 @@ static void daemon_uplink_register(struct daemon_uplink *uplink,
     (void)pthread_cond_broadcast(&uplink->changed);
 }
 
+/* What history must hold from here on: tests/bench/fail_open compares. */
+static void daemon_uplink_tell_committed(const struct daemon_uplink *uplink,
+                                         const struct wire_report *report, uint64_t seq) {
+    for (uint32_t i = 0; uplink->log->least == LOG_LEVEL_DEBUG && i < report->n_iterations; i++) {
+        log_line(uplink->log, LOG_LEVEL_DEBUG,
+                 "report %" PRIu64 " is committed: rank %u iteration %" PRIu64, seq,
+                 report->iterations[i].rank, report->iterations[i].iteration);
+    }
+}
+
 /* Under the lock: what the answer to the first report means. */
 static void daemon_uplink_settle(struct daemon_uplink *uplink, struct daemon_uplink_record *record,
                                  enum deft_status status, uint64_t seq, uint64_t committed_seq,
@@ -150,6 +160,7 @@ static void daemon_uplink_settle(struct daemon_uplink *uplink, struct daemon_upl
             record->committed_seq = committed_seq;
         }
         if (record->committed_seq >= seq) {
+            daemon_uplink_tell_committed(uplink, &uplink->spool.first->report, seq);
             daemon_uplink_pop(uplink);
         }
         break;

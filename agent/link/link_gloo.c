@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "link/gloo_shim.h"
 #include "link/link_queue.h"
 #include "link/link_sum.h"
@@ -67,9 +68,12 @@ static enum deft_status gloo_connect(struct gloo_link *link, const char *name,
                                      const struct link_world *world, struct deft_error *error) {
     char text[GLOO_SHIM_TEXT_BYTES] = "";
     const char *interface = if_nametoindex(name) != 0 ? name : NULL;
+    sigset_t before;
+    thread_block_signals(&before); /* Gloo's own threads write to sockets without MSG_NOSIGNAL */
     link->shim =
         gloo_shim_open(interface, name, world->rank, world->n_ranks, world->allgather,
                        world->allgather_context, world->connect_timeout_ns / GLOO_NS_PER_MS, text);
+    thread_restore_signals(&before);
     if (link->shim == NULL) {
         return deft_fail(error, DEFT_IO, 0,
                          "link %s could not connect %d ranks: %s (expected the name of a network "

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 static void queue_finish(struct link_op *op, enum deft_status status) {
     op->status = status;
@@ -83,7 +84,7 @@ enum deft_status link_queue_start(struct link_queue *queue, link_queue_run_fn ru
     (void)pthread_mutex_init(&queue->lock, NULL);
     queue_init_condition(&queue->work);
     queue_init_condition(&queue->done);
-    int code = pthread_create(&queue->thread, NULL, queue_main, queue);
+    int code = thread_start(&queue->thread, queue_main, queue);
     if (code != 0) {
         (void)pthread_cond_destroy(&queue->done);
         (void)pthread_cond_destroy(&queue->work);

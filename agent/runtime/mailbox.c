@@ -27,7 +27,7 @@ void mailbox_done(struct mailbox *mailbox) {
 void mailbox_offer(struct mailbox *mailbox, struct engine *engine) {
     (void)pthread_mutex_lock(&mailbox->lock);
     struct engine *older = mailbox->offered;
-    mailbox->offered = engine;
+    __atomic_store_n(&mailbox->offered, engine, __ATOMIC_RELAXED); /* mailbox_take peeks */
     (void)pthread_mutex_unlock(&mailbox->lock);
     engine_destroy(older);
 }
@@ -38,7 +38,7 @@ struct engine *mailbox_take(struct mailbox *mailbox) {
         return NULL;
     }
     struct engine *engine = mailbox->offered;
-    mailbox->offered = NULL;
+    __atomic_store_n(&mailbox->offered, NULL, __ATOMIC_RELAXED);
     (void)pthread_mutex_unlock(&mailbox->lock);
     return engine;
 }

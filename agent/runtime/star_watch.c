@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "runtime/star_io.h"
 #include "runtime/star_state.h"
 
@@ -103,7 +104,7 @@ enum deft_status star_watch(struct star *star, star_lost_fn on_lost, void *conte
         return deft_fail(error, DEFT_IO, errno, "the watch over the ranks cannot start: %s",
                          strerror(errno));
     }
-    int code = pthread_create(&star->thread, NULL, star_watch_main, star);
+    int code = thread_start(&star->thread, star_watch_main, star);
     if (code != 0) {
         return deft_fail(error, DEFT_NO_MEMORY, code, "the watch over the ranks cannot start: %s",
                          strerror(code));

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "runtime/runtime.h"
 
 #define TELEMETRY_TICK_MS      100
@@ -290,7 +291,7 @@ enum deft_status telemetry_start(struct deft_runtime *rt, struct deft_error *err
     t->fd = -1;
     t->retry_ms = TELEMETRY_RETRY_MIN_MS;
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int code = t->wake_fd < 0 ? errno : pthread_create(&t->thread, NULL, telemetry_main, t);
+    int code = t->wake_fd < 0 ? errno : thread_start(&t->thread, telemetry_main, t);
     if (code != 0) {
         if (t->wake_fd >= 0) {
             (void)close(t->wake_fd);

@@ -151,6 +151,33 @@ static void links_are_what_they_do_under_load(void **unused) {
     wire_registration_done(&registration);
 }
 
+/* What a shaper lets through in a burst is not what the link can sustain. */
+static void bursts_do_not_make_small_messages_cheap(void **unused) {
+    uint64_t state = testing_seed();
+    struct wire_registration registration;
+    struct observe *observe = NULL;
+    struct dsched_profile profile = {0};
+    struct dsched_sample probes[] = {{4096, 200000}, {262144, 300000}, {4194304, 67200000}};
+    (void)unused;
+    registration_of(&registration);
+    free(registration.links[0].probes);
+    registration.links[0].n_probes = 3;
+    registration.links[0].probes = malloc(sizeof(probes));
+    assert_non_null(registration.links[0].probes);
+    memcpy(registration.links[0].probes, probes, sizeof(probes));
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    (void)feed(observe, 0, 40, &state);
+    assert_int_equal(profile_build(&registration, observe, &profile, NULL), DEFT_OK);
+    const struct dsched_link *link = &profile.links[0];
+    assert_int_equal(dsched_link_ns(link, 4194304), 67200000);
+    /* 262,144 of 4,194,304 bytes are a sixteenth of the 67 ms above the latency of 0.2 ms. */
+    assert_in_range(dsched_link_ns(link, 262144), 4387000, 4388000);
+    assert_int_equal(dsched_link_ns(link, 4096), 200000);
+    dsched_profile_done(&profile);
+    observe_destroy(observe);
+    wire_registration_done(&registration);
+}
+
 /* Rows in any interleaving of ranks, some sent twice: every iteration completes exactly once. */
 static void iterations_complete_once(void **unused) {
     uint64_t state = testing_seed();
@@ -203,6 +230,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(compute_is_the_slowest_rank),
     cmocka_unit_test(readiness_becomes_backward_times),
     cmocka_unit_test(links_are_what_they_do_under_load),
+    cmocka_unit_test(bursts_do_not_make_small_messages_cheap),
     cmocka_unit_test(iterations_complete_once),
     cmocka_unit_test(ranks_under_different_plans_are_mixed),
 };
