@@ -139,7 +139,8 @@ static void tuner_go_back(struct tuner *tuner, const struct tuner_plan *target,
 static void tuner_switched(struct tuner *tuner) {
     const struct tuner_plan *plan = &tuner->pushed;
     int returning = tuner->phase == TUNER_RETURNING;
-    uint32_t settle = plan->cycle + plan->delay;
+    /* The pipeline is full once the first generation has been applied. */
+    uint32_t settle = plan->merge + plan->delay + 1;
     if (!returning) {
         tuner->previous = tuner->running;
     }

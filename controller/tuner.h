@@ -145,5 +145,8 @@ void tuner_set_mode(struct tuner *tuner, enum tuner_mode mode, struct tuner_deci
 
 /* Robust mean step of the newest whole cycles, 0 when the window is too short. */
 int64_t tuner_measure(const struct tuner *tuner, uint32_t cycle);
+/* The newest measurement of the running plan or, before there is one, the mean of what has been
+ * seen of it: for people, not for decisions. 0: nothing has been seen. */
+int64_t tuner_estimate(const struct tuner *tuner);
 
 #endif

@@ -83,3 +83,19 @@ int64_t tuner_measure(const struct tuner *tuner, uint32_t cycle) {
     }
     return sum / n_positions;
 }
+
+int64_t tuner_estimate(const struct tuner *tuner) {
+    uint32_t n = tuner->n_window;
+    uint32_t cycle = tuner->running.cycle;
+    int64_t sum = 0;
+    if (tuner->step_ns > 0 || n == 0) {
+        return tuner->step_ns;
+    }
+    if (cycle > 1 && n > cycle) {
+        n -= n % cycle;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        sum += tuner->window[(tuner->at + TUNER_WINDOW_ROWS - 1 - i) % TUNER_WINDOW_ROWS].step_ns;
+    }
+    return sum / n;
+}

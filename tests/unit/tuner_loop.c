@@ -140,6 +140,22 @@ static void a_real_gain_is_committed(void **unused) {
     }
 }
 
+/* A job may end before its plan is judged: people still see what the plan took. */
+static void estimates_precede_measurements(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    assert_int_equal(tuner_estimate(&job.tuner), 0);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 4, 11);
+    job_run(&job, 35 + 4 + 7 + 12);
+    assert_int_equal(job.tuner.phase, TUNER_CANARY);
+    assert_int_equal(job.tuner.step_ns, 0);
+    assert_true(tuner_estimate(&job.tuner) > EXACT_NS / 3);
+    assert_true(tuner_estimate(&job.tuner) < EXACT_NS * 2); /* with a checkpoint in it */
+    job_run(&job, 100);
+    assert_true(tuner_estimate(&job.tuner) == job.tuner.step_ns);
+}
+
 static void observation_comes_first(void **unused) {
     struct job job;
     (void)unused;
@@ -381,6 +397,7 @@ static void restarts_are_no_events(void **unused) {
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_real_gain_is_committed),
+    cmocka_unit_test(estimates_precede_measurements),
     cmocka_unit_test(observation_comes_first),
     cmocka_unit_test(a_false_gain_is_rolled_back),
     cmocka_unit_test(observe_never_pushes),
