@@ -97,5 +97,5 @@ int64_t tuner_estimate(const struct tuner *tuner) {
     for (uint32_t i = 0; i < n; i++) {
         sum += tuner->window[(tuner->at + TUNER_WINDOW_ROWS - 1 - i) % TUNER_WINDOW_ROWS].step_ns;
     }
-    return sum / n;
+    return n > 0 ? sum / n : 0;
 }
