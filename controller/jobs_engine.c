@@ -13,6 +13,9 @@
 #define ENGINE_FIRST_BYTES (UINT64_C(1) << 20)
 #define ENGINE_LATER_BYTES (UINT64_C(25) << 20)
 #define ENGINE_TICK_NS     INT64_C(1000000000)
+/* How much of a link a plan leaves free. A network that others share, and hosts that compute while
+ * they communicate, are 5 to 10 % slower at times; a link without slack never catches up again. */
+#define ENGINE_JITTER_PPM 150000u
 
 /* Everything one decision changes, as text, gathered under the lock and written without it. */
 struct engine_change {
@@ -208,11 +211,11 @@ static void engine_enact(struct jobs *jobs, int64_t id, const struct tuner_decis
     (void)pthread_mutex_unlock(&jobs->lock);
 }
 
-/* --- solving
- * ----------------------------------------------------------------------------------------- */
+/* --- solving ---------------------------------------------------------------------------------- */
 
 static void engine_options(const struct jobs_live *live, struct dsched_planner_options *out) {
     dsched_planner_defaults(out);
+    out->jitter_ppm = ENGINE_JITTER_PPM;
     out->rules = DSCHED_RULE_BIT(DSCHED_EXACT);
     if (live->registration.capabilities & WIRE_CAN_PREVIEW) {
         out->rules |= DSCHED_RULE_BIT(DSCHED_LOOKAHEAD);

@@ -2,7 +2,9 @@
  * anchor, D its change in a generation and M the mean of all ranks' changes:
  *   the generation ends:  D = w - a - (changes still in flight);  all-reduce D / n_ranks
  *   its mean has landed:  a += M;  w += M - D
- * The anchor is moved by landed means alone, in the same order on all ranks: it is bit-equal. */
+ * The anchor is moved by landed means alone, in the same order on all ranks: it is bit-equal.
+ * A rank whose change is not finite poisons the first element of every bucket concerned, which the
+ * sum shows to all ranks: no pass over landed data is needed to find out. */
 #include <math.h>
 #include <string.h>
 
@@ -57,69 +59,80 @@ static void averaged_count(struct deft_runtime *rt, const struct engine_op *op, 
         rt->update.merge = op->merged;
         rt->update.delay = (uint32_t)(rt->iteration - op->end_iteration);
     }
-    if (!bad) {
-        rt->record.grad_sq_mean =
-            (isnan(rt->record.grad_sq_mean) ? 0 : rt->record.grad_sq_mean) + op->landed_sq;
-    }
 }
 
-static void averaged_land(struct deft_runtime *rt, struct engine_op *op) {
-    struct engine *engine = rt->engine;
-    const struct engine_bucket *bucket = &engine->buckets[op->bucket];
-    struct engine_lane *lane = engine_lane_of(engine, op->generation);
-    int bad = !isfinite(op->landed_sq);
-    averaged_count(rt, op, bad);
-    boundary_retire(rt, op);
-    if (bad) {
-        averaged_drop(rt, op);
-        return;
+/* The changes of bucket `b` that stay in flight beside the one being captured: the first is
+ * returned, the number of all goes to `*out_n`. */
+static const uint8_t *averaged_older(const struct engine *engine, uint32_t b, uint32_t *out_n) {
+    const uint8_t *first = NULL;
+    *out_n = 0;
+    for (uint32_t l = 0; l < engine->n_lanes; l++) {
+        if (engine->lanes[l].ops[b].in_flight && (*out_n)++ == 0) {
+            first = engine->lanes[l].own;
+        }
     }
-    for (uint32_t p = 0; p < bucket->n_pieces; p++) {
-        const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
-        kernels_land(bucket->dtype, averaged_weights(rt, piece), engine->anchor + piece->flat_bytes,
-                     lane->flat + piece->flat_bytes, lane->own + piece->flat_bytes, piece->n);
-    }
+    return first;
 }
 
-static void averaged_capture(struct deft_runtime *rt, uint32_t b) {
+/* More than one older change in flight: rare, so in passes of its own. */
+static void averaged_exclude_rest(const struct engine *engine, uint32_t b,
+                                  const struct engine_piece *piece, const uint8_t *first,
+                                  const struct kernels_averaged *at) {
+    enum dsched_dtype dtype = engine->buckets[b].dtype;
+    for (uint32_t l = 0; l < engine->n_lanes; l++) {
+        const struct engine_lane *lane = &engine->lanes[l];
+        if (lane->ops[b].in_flight && lane->own != first) {
+            kernels_exclude(dtype, at->own, lane->own + piece->flat_bytes, piece->n);
+        }
+    }
+    (void)kernels_copy(dtype, at->sum, at->own, piece->n, at->factor);
+}
+
+/* Lands `landing` (NULL: nothing) and captures the generation that ends (if `capture`) in bucket
+ * `b`. */
+static void averaged_work(struct deft_runtime *rt, uint32_t b, struct engine_op *landing,
+                          int capture) {
     struct engine *engine = rt->engine;
     const struct engine_bucket *bucket = &engine->buckets[b];
-    struct engine_lane *lane = engine_lane_of(engine, engine->generation);
-    double factor = 1.0 / (double)rt->options.n_ranks;
-    for (uint32_t p = 0; p < bucket->n_pieces; p++) {
-        const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
-        uint8_t *own = lane->own + piece->flat_bytes;
-        uint8_t *sum = lane->flat + piece->flat_bytes;
-        int older = 0;
-        kernels_capture(bucket->dtype, averaged_weights(rt, piece),
-                        engine->anchor + piece->flat_bytes, own, sum, piece->n, factor);
-        for (uint32_t l = 0; l < engine->n_lanes; l++) {
-            if (engine->lanes[l].ops[b].in_flight) {
-                kernels_exclude(bucket->dtype, own, engine->lanes[l].own + piece->flat_bytes,
-                                piece->n);
-                older = 1;
-            }
-        }
-        if (older) {
-            (void)kernels_copy(bucket->dtype, sum, own, piece->n, factor);
+    const struct engine_lane *from = NULL;
+    struct engine_lane *into = engine_lane_of(engine, engine->generation);
+    struct kernels_norms norms = {0, 0};
+    uint32_t n_older = 0;
+    if (landing != NULL) {
+        int bad = kernels_is_poisoned(bucket->dtype, landing->link_op.data);
+        from = engine_lane_of(engine, landing->generation);
+        averaged_count(rt, landing, bad);
+        boundary_retire(rt, landing);
+        if (bad) {
+            averaged_drop(rt, landing);
+            from = NULL;
         }
     }
-}
-
-/* The usual case in one pass: the mean of the previous generation lands where this one is captured.
- */
-static void averaged_land_capture(struct deft_runtime *rt, struct engine_op *op) {
-    struct engine *engine = rt->engine;
-    const struct engine_bucket *bucket = &engine->buckets[op->bucket];
-    struct engine_lane *lane = engine_lane_of(engine, op->generation);
-    averaged_count(rt, op, 0);
-    boundary_retire(rt, op);
-    for (uint32_t p = 0; p < bucket->n_pieces; p++) {
+    const uint8_t *older = averaged_older(engine, b, &n_older);
+    for (uint32_t p = 0; p < bucket->n_pieces && (from != NULL || capture); p++) {
         const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
-        kernels_land_capture(bucket->dtype, averaged_weights(rt, piece),
-                             engine->anchor + piece->flat_bytes, lane->own + piece->flat_bytes,
-                             lane->flat + piece->flat_bytes, piece->n,
-                             1.0 / (double)rt->options.n_ranks);
+        size_t at_bytes = piece->flat_bytes;
+        struct kernels_averaged at = {
+            .w = averaged_weights(rt, piece),
+            .a = engine->anchor + at_bytes,
+            .landed = from != NULL ? from->flat + at_bytes : NULL,
+            .landed_own = from != NULL ? from->own + at_bytes : NULL,
+            .older = older != NULL ? older + at_bytes : NULL,
+            .own = capture ? into->own + at_bytes : NULL,
+            .sum = into->flat + at_bytes,
+            .factor = 1.0 / (double)rt->options.n_ranks,
+        };
+        kernels_average(bucket->dtype, &at, piece->n, &norms);
+        if (capture && n_older > 1) {
+            averaged_exclude_rest(engine, b, piece, older, &at);
+        }
+    }
+    if (from != NULL) {
+        rt->record.grad_sq_mean =
+            (isnan(rt->record.grad_sq_mean) ? 0 : rt->record.grad_sq_mean) + norms.landed_sq;
+    }
+    if (capture && (engine->gen_bad || !isfinite(norms.own_sq))) {
+        kernels_poison(bucket->dtype, into->ops[b].link_op.data);
     }
 }
 
@@ -127,9 +140,6 @@ static enum deft_status averaged_post(struct deft_runtime *rt, uint32_t b, uint3
                                       struct deft_error *error) {
     struct engine *engine = rt->engine;
     struct engine_op *op = &engine_lane_of(engine, engine->generation)->ops[b];
-    if (engine->gen_bad) {
-        kernels_poison(op->dtype, op->link_op.data);
-    }
     enum deft_status status = gradients_post(rt, op, merged);
     if (status != DEFT_OK) {
         return failure_from_link(rt, &rt->links[op->link], status, error);
@@ -147,24 +157,16 @@ static enum deft_status averaged_bucket(struct deft_runtime *rt, uint32_t b, int
                                         struct deft_error *error) {
     struct engine *engine = rt->engine;
     struct engine_op *op = engine_oldest(engine, b);
-    enum deft_status status = DEFT_OK;
-    int captured = 0;
-    if (averaged_is_due(rt, op)) {
-        status = boundary_wait(rt, op, error);
-        if (status == DEFT_OK && ends && engine->n_lanes == 1 && isfinite(op->landed_sq)) {
-            averaged_land_capture(rt, op);
-            captured = 1;
-        } else if (status == DEFT_OK) {
-            averaged_land(rt, op);
+    if (!averaged_is_due(rt, op)) {
+        op = NULL;
+    } else {
+        enum deft_status status = boundary_wait(rt, op, error);
+        if (status != DEFT_OK) {
+            return status;
         }
     }
-    if (status != DEFT_OK || !ends) {
-        return status;
-    }
-    if (!captured) {
-        averaged_capture(rt, b);
-    }
-    return averaged_post(rt, b, engine->plan.merge[engine->gen_index], error);
+    averaged_work(rt, b, op, ends);
+    return ends ? averaged_post(rt, b, engine->plan.merge[engine->gen_index], error) : DEFT_OK;
 }
 
 enum deft_status averaged_boundary(struct deft_runtime *rt, struct deft_error *error) {
@@ -181,7 +183,7 @@ enum deft_status averaged_boundary(struct deft_runtime *rt, struct deft_error *e
         if (averaged_is_due(rt, op)) {
             status = boundary_wait(rt, op, error);
             if (status == DEFT_OK) {
-                averaged_land(rt, op);
+                averaged_work(rt, b, op, 0);
             }
         }
     }
@@ -202,7 +204,7 @@ enum deft_status averaged_drain(struct deft_runtime *rt, struct deft_error *erro
             while (status == DEFT_OK && (op = engine_oldest(engine, b)) != NULL) {
                 status = boundary_wait(rt, op, error);
                 if (status == DEFT_OK) {
-                    averaged_land(rt, op);
+                    averaged_work(rt, b, op, 0);
                 }
             }
         }
@@ -210,7 +212,7 @@ enum deft_status averaged_drain(struct deft_runtime *rt, struct deft_error *erro
             break;
         }
         for (uint32_t b = 0; part == 0 && b < engine->plan.n_buckets && status == DEFT_OK; b++) {
-            averaged_capture(rt, b);
+            averaged_work(rt, b, NULL, 1);
             status = averaged_post(rt, b, engine->gen_iter, error);
         }
     }

@@ -2,8 +2,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "runtime/kernels.h"
+
+/* Passes over a whole model touch one page after the other: large pages save most of the look-ups.
+ */
+#define ENGINE_HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 static int engine_keeps_anchor(enum dsched_rule rule) {
     return rule == DSCHED_LOOKAHEAD || rule == DSCHED_AVERAGED;
@@ -56,10 +61,14 @@ static void engine_cut(struct engine *engine, const struct gradspace *space) {
 
 /* Allocated and touched, so that no page is faulted in while training. */
 static void *engine_buffer(size_t n_bytes) {
-    size_t rounded =
-        (n_bytes + GRADSPACE_ALIGN_BYTES - 1) / GRADSPACE_ALIGN_BYTES * GRADSPACE_ALIGN_BYTES;
-    void *buffer = aligned_alloc(GRADSPACE_ALIGN_BYTES, rounded);
+    size_t align =
+        n_bytes >= ENGINE_HUGE_PAGE_BYTES ? ENGINE_HUGE_PAGE_BYTES : GRADSPACE_ALIGN_BYTES;
+    size_t rounded = (n_bytes + align - 1) / align * align;
+    void *buffer = aligned_alloc(align, rounded);
     if (buffer != NULL) {
+        if (align == ENGINE_HUGE_PAGE_BYTES) {
+            (void)madvise(buffer, rounded, MADV_HUGEPAGE); /* a wish: without it only slower */
+        }
         memset(buffer, 0, rounded);
     }
     return buffer;
@@ -93,7 +102,9 @@ static int engine_make_lane(struct engine *engine, struct engine_lane *lane,
         op->link_op.dtype = (enum link_dtype)op->dtype;
         op->link_op.reduce = LINK_SUM;
         op->link_op.owner = op;
-        op->link_op.landed = engine_landed;
+        /* Under averaged a mark in the data says what is bad, and norms are taken when it is used.
+         */
+        op->link_op.landed = engine->plan.rule == DSCHED_AVERAGED ? NULL : engine_landed;
     }
     return 1;
 }

@@ -118,21 +118,12 @@ void kernels_scale(enum dsched_dtype dtype, void *x, uint64_t n, double factor) 
     }
 }
 
-void kernels_land(enum dsched_dtype dtype, void *w, void *a, const void *sum, const void *own,
-                  uint64_t n) {
+void kernels_average(enum dsched_dtype dtype, const struct kernels_averaged *at, uint64_t n,
+                     struct kernels_norms *norms) {
     if (dtype == DSCHED_F32) {
-        f32_land(w, a, sum, own, n);
+        f32_average(at, n, norms);
     } else {
-        f64_land(w, a, sum, own, n);
-    }
-}
-
-void kernels_capture(enum dsched_dtype dtype, const void *w, const void *a, void *own, void *sum,
-                     uint64_t n, double factor) {
-    if (dtype == DSCHED_F32) {
-        f32_capture(w, a, own, sum, n, (float)factor);
-    } else {
-        f64_capture(w, a, own, sum, n, factor);
+        f64_average(at, n, norms);
     }
 }
 
@@ -141,15 +132,6 @@ void kernels_exclude(enum dsched_dtype dtype, void *own, const void *older, uint
         f32_exclude(own, older, n);
     } else {
         f64_exclude(own, older, n);
-    }
-}
-
-void kernels_land_capture(enum dsched_dtype dtype, void *w, void *a, void *own, void *sum,
-                          uint64_t n, double factor) {
-    if (dtype == DSCHED_F32) {
-        f32_land_capture(w, a, own, sum, n, (float)factor);
-    } else {
-        f64_land_capture(w, a, own, sum, n, factor);
     }
 }
 
@@ -166,4 +148,17 @@ void kernels_poison(enum dsched_dtype dtype, void *x) {
         *(uint16_t *)x = half_round(dtype, NAN);
         break;
     }
+}
+
+int kernels_is_poisoned(enum dsched_dtype dtype, const void *x) {
+    switch (dtype) {
+    case DSCHED_F32:
+        return isnan(*(const float *)x);
+    case DSCHED_F64:
+        return isnan(*(const double *)x);
+    case DSCHED_F16:
+    case DSCHED_BF16:
+        return isnan(half_load(dtype, x, 0));
+    }
+    return 0;
 }

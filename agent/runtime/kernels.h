@@ -22,21 +22,33 @@ double kernels_norm(enum dsched_dtype dtype, const void *x, uint64_t n);
 void kernels_scale(enum dsched_dtype dtype, void *x, uint64_t n, double factor);
 
 /* --- averaged, f32 and f64 only (docs/update-rules.md) -------------------------------------------
- * w: this rank's parameters, a: anchor, own: this rank's change that is in flight, sum: all-reduce
- * buffer holding the mean of the changes once it has landed. */
+ * w: this rank's parameters, a: anchor, own: this rank's change that is in flight, sum: its part of
+ * the mean, which the all-reduce turns into the mean of all ranks' changes. */
 
-/* A landed mean replaces this rank's own share: a += sum, w += sum - own. */
-void kernels_land(enum dsched_dtype dtype, void *w, void *a, const void *sum, const void *own,
-                  uint64_t n);
-/* The change of the generation that ends now becomes in flight: own = w - a, sum = own * factor. */
-void kernels_capture(enum dsched_dtype dtype, const void *w, const void *a, void *own, void *sum,
-                     uint64_t n, double factor);
-/* The same when an older change is still in flight, after kernels_capture: own -= older. */
+/* Where one pass over a bucket reads and writes; NULL parts are left out. */
+struct kernels_averaged {
+    void *w;
+    void *a;
+    const void *landed; /* mean that has landed: a += landed, w += landed - landed_own */
+    const void *landed_own;
+    const void *older; /* change that stays in flight and is not part of the new one */
+    void *own;         /* the new change, own = w - a - older; may be landed_own */
+    void *sum;         /* own * factor; may be landed */
+    double factor;
+};
+struct kernels_norms {
+    double landed_sq; /* |landed|^2; 0 without */
+    double own_sq;    /* |own|^2, before kernels_exclude; 0 without */
+};
+/* Lands, then captures, in one pass. Adds to `*norms`. */
+void kernels_average(enum dsched_dtype dtype, const struct kernels_averaged *at, uint64_t n,
+                     struct kernels_norms *norms);
+/* When more than one older change is in flight, after kernels_average: own -= older. */
 void kernels_exclude(enum dsched_dtype dtype, void *own, const void *older, uint64_t n);
-/* kernels_land followed by kernels_capture in one pass, in place. */
-void kernels_land_capture(enum dsched_dtype dtype, void *w, void *a, void *own, void *sum,
-                          uint64_t n, double factor);
-/* Makes element 0 not a number: how a rank tells all others to skip a generation. */
+
+/* Makes element 0 not a number: how a rank tells all others to skip a generation. A sum with it is
+ * poisoned on all ranks. */
 void kernels_poison(enum dsched_dtype dtype, void *x);
+int kernels_is_poisoned(enum dsched_dtype dtype, const void *x);
 
 #endif

@@ -118,35 +118,70 @@ static void any_bad_element_shows_in_the_norm(void **state) {
         assert_false(isfinite(kernels_norm(dtype, x, n)));
         assert_false(isfinite(kernels_copy(dtype, y, x, n, 0.5)));
         fill(&random, dtype, x, n);
+        assert_false(kernels_is_poisoned(dtype, x));
         kernels_poison(dtype, x);
+        assert_true(kernels_is_poisoned(dtype, x));
         assert_false(isfinite(kernels_norm(dtype, x, n)));
     }
 }
 
-/* One pass or two: the same bits, or ranks that land at different moments would drift apart. */
-static void fused_landing_is_landing_then_capture(void **state) {
+/* Landing and capturing at once, in place, against the formulas; and in steps, to the same bits. */
+static void averaging_follows_its_formulas(void **state) {
     (void)state;
     uint64_t random = testing_seed();
     for (int round = 0; round < 100; round++) {
         enum dsched_dtype dtype = round % 2 == 0 ? DSCHED_F32 : DSCHED_F64;
         uint64_t n = 1 + testing_random_below(&random, MAX_N - 1);
-        double w[2][MAX_N], a[2][MAX_N], own[2][MAX_N], sum[2][MAX_N];
-        fill(&random, dtype, w[0], n);
-        fill(&random, dtype, a[0], n);
-        fill(&random, dtype, own[0], n);
-        fill(&random, dtype, sum[0], n);
-        memcpy(w[1], w[0], sizeof(w[0]));
-        memcpy(a[1], a[0], sizeof(a[0]));
-        memcpy(own[1], own[0], sizeof(own[0]));
-        memcpy(sum[1], sum[0], sizeof(sum[0]));
-        kernels_land_capture(dtype, w[0], a[0], own[0], sum[0], n, 0.25);
-        kernels_land(dtype, w[1], a[1], sum[1], own[1], n);
-        kernels_capture(dtype, w[1], a[1], own[1], sum[1], n, 0.25);
-        size_t n_bytes = n * dsched_dtype_bytes(dtype);
-        assert_memory_equal(a[0], a[1], n_bytes);
-        assert_memory_equal(w[0], w[1], n_bytes);
-        assert_memory_equal(own[0], own[1], n_bytes);
-        assert_memory_equal(sum[0], sum[1], n_bytes);
+        int beside = round % 3 == 0;
+        double w[2][MAX_N], a[2][MAX_N], own[2][MAX_N], sum[2][MAX_N], older[MAX_N],
+            before[4][MAX_N];
+        double *parts[4] = {w[0], a[0], own[0], sum[0]};
+        double *copies[4] = {w[1], a[1], own[1], sum[1]};
+        struct kernels_norms norms = {0, 0};
+        for (int i = 0; i < 4; i++) {
+            fill(&random, dtype, parts[i], n);
+            memcpy(copies[i], parts[i], sizeof(w[0]));
+            memcpy(before[i], parts[i], sizeof(w[0]));
+        }
+        fill(&random, dtype, older, n);
+        struct kernels_averaged both = {.w = w[0],
+                                        .a = a[0],
+                                        .landed = sum[0],
+                                        .landed_own = own[0],
+                                        .older = beside ? older : NULL,
+                                        .own = own[0],
+                                        .sum = sum[0],
+                                        .factor = 0.25};
+        struct kernels_averaged land = {
+            .w = w[1], .a = a[1], .landed = sum[1], .landed_own = own[1]};
+        struct kernels_averaged capture = {.w = w[1],
+                                           .a = a[1],
+                                           .older = beside ? older : NULL,
+                                           .own = own[1],
+                                           .sum = sum[1],
+                                           .factor = 0.25};
+        kernels_average(dtype, &both, n, &norms);
+        double landed_sq = 0;
+        double own_sq = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            double m = get(dtype, before[3], i);
+            double anchor = get(dtype, before[1], i) + m;
+            double weight = get(dtype, before[0], i) + (m - get(dtype, before[2], i));
+            double change = weight - anchor - (beside ? get(dtype, older, i) : 0);
+            landed_sq += m * m;
+            own_sq += change * change;
+            assert_true(fabs(get(dtype, a[0], i) - anchor) <= 4 * tolerance(dtype));
+            assert_true(fabs(get(dtype, w[0], i) - weight) <= 4 * tolerance(dtype));
+            assert_true(fabs(get(dtype, own[0], i) - change) <= 4 * tolerance(dtype));
+            assert_true(fabs(get(dtype, sum[0], i) - change / 4) <= 4 * tolerance(dtype));
+        }
+        assert_true(fabs(norms.landed_sq - landed_sq) <= 1e-5 * (landed_sq + 1));
+        assert_true(fabs(norms.own_sq - own_sq) <= 1e-5 * (own_sq + 1));
+        kernels_average(dtype, &land, n, &norms);
+        kernels_average(dtype, &capture, n, &norms);
+        for (int i = 0; i < 4; i++) {
+            assert_memory_equal(parts[i], copies[i], n * dsched_dtype_bytes(dtype));
+        }
     }
 }
 
@@ -155,6 +190,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(copy_scales_like_ddp),
     cmocka_unit_test(missing_gradients_count_as_zeros),
     cmocka_unit_test(any_bad_element_shows_in_the_norm),
-    cmocka_unit_test(fused_landing_is_landing_then_capture),
+    cmocka_unit_test(averaging_follows_its_formulas),
 };
 TESTING_MAIN(cases)
