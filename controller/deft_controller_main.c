@@ -39,6 +39,10 @@ struct main_options {
 
 enum main_key { KEY_MAX_MERGE = 256, KEY_MAX_DELAY, KEY_PORT_FILE, KEY_MODE };
 
+/* glibc's argp looks it up by name, past the hidden default of this build. */
+__attribute__((visibility("default"))) const char *argp_program_version =
+    "deft-controller " DEFT_VERSION_TEXT;
+
 static const struct argp_option main_argp_options[] = {
     {"listen", 'l', "HOST", 0, "Loopback address to listen on (127.0.0.1)", 0},
     {"port", 'p', "N", 0, "Port; 0: the system chooses (7600)", 0},

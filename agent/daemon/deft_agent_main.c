@@ -22,7 +22,9 @@
 /* What is queued at the end gets this long, together with the end of the last request. */
 #define DEFT_AGENT_FLUSH_NS INT64_C(2700000000)
 
-const char *argp_program_version = "deft-agent 0.1.0";
+/* glibc's argp looks it up by name, past the hidden default of this build. */
+__attribute__((visibility("default"))) const char *argp_program_version =
+    "deft-agent " DEFT_VERSION_TEXT;
 
 /* Unique per agent process, also across reboots and hosts of one name. */
 static void deft_agent_name(char out[WIRE_ID_BYTES]) {

@@ -174,7 +174,7 @@ static enum deft_status run_epoch(struct train_loop *loop, const struct buffers 
         loss_sum += loss;
         progress->loss = loss_sum / (i + 1);
         loop->sync->ops->stats(loop->sync, &stats);
-        train_report_iteration(loop->report, step_ns, &stats);
+        train_report_iteration(loop->report, begin_ns, step_ns, &stats);
         train_report_progress(loop->report, epoch, progress->loss);
         if (isnan(loss)) {
             /* The others leave in order; from here on no sample can teach this rank anything. */

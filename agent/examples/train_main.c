@@ -81,25 +81,19 @@ static enum deft_status load(struct trainer *trainer, struct deft_error *error) 
     return status;
 }
 
-static enum deft_status write_json(const struct trainer *trainer,
-                                   const struct train_outcome *outcome, struct deft_error *error) {
-    const struct train_options *o = &trainer->options;
+/* Each rank its own file: rank 0 `file`, the others `file`.RANK. */
+static enum deft_status write_file(const struct trainer *trainer, const char *file,
+                                   train_report_writer writer, const struct train_outcome *outcome,
+                                   struct deft_error *error) {
     int32_t rank = trainer->deft.rank;
     char path[4096]; /* PATH_MAX of Linux */
     enum deft_status status;
     FILE *stream;
-    int n;
+    int n = rank == 0 ? snprintf(path, sizeof(path), "%s", file)
+                      : snprintf(path, sizeof(path), "%s.%d", file, rank);
 
-    if (!o->json || (o->json_file == NULL && rank != 0)) {
-        return DEFT_OK;
-    }
-    if (o->json_file == NULL) {
-        return train_report_json(&trainer->report, outcome, stdout, error);
-    }
-    n = rank == 0 ? snprintf(path, sizeof(path), "%s", o->json_file)
-                  : snprintf(path, sizeof(path), "%s.%d", o->json_file, rank);
     if (n < 0 || (size_t)n >= sizeof(path)) {
-        return deft_fail(error, DEFT_LIMIT, 0, "the name after --json is longer than %zu bytes",
+        return deft_fail(error, DEFT_LIMIT, 0, "the name of a result is longer than %zu bytes",
                          sizeof(path));
     }
     stream = fopen(path, "we");
@@ -107,10 +101,28 @@ static enum deft_status write_json(const struct trainer *trainer,
         int code = errno;
         return deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", path, strerror(code));
     }
-    status = train_report_json(&trainer->report, outcome, stream, error);
+    status = writer(&trainer->report, outcome, stream, error);
     if (fclose(stream) != 0 && status == DEFT_OK) {
         int code = errno;
         status = deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", path, strerror(code));
+    }
+    return status;
+}
+
+static enum deft_status write_results(const struct trainer *trainer,
+                                      const struct train_outcome *outcome,
+                                      struct deft_error *error) {
+    const struct train_options *o = &trainer->options;
+    enum deft_status status = DEFT_OK;
+
+    if (o->steps_file != NULL) {
+        status = write_file(trainer, o->steps_file, train_report_steps, outcome, error);
+    }
+    if (status == DEFT_OK && o->json_file != NULL) {
+        return write_file(trainer, o->json_file, train_report_json, outcome, error);
+    }
+    if (status == DEFT_OK && o->json && trainer->deft.rank == 0) {
+        return train_report_json(&trainer->report, outcome, stdout, error);
     }
     return status;
 }
@@ -152,7 +164,7 @@ static enum deft_status train(struct trainer *trainer, struct deft_error *error)
         status = train_report_table(&trainer->report, &outcome, error);
     }
     if (status == DEFT_OK) {
-        status = write_json(trainer, &outcome, error);
+        status = write_results(trainer, &outcome, error);
     }
     return status;
 }

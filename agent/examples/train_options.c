@@ -29,6 +29,7 @@ enum key {
     KEY_EVAL_EVERY,
     KEY_THREADS,
     KEY_JSON,
+    KEY_STEPS,
 };
 
 static const struct argp_option option_table[] = {
@@ -58,6 +59,10 @@ static const struct argp_option option_table[] = {
     {"eval-every", KEY_EVAL_EVERY, "N", 0, "Evaluate every N epochs, not only at the end", 4},
     {"json", KEY_JSON, "FILE", OPTION_ARG_OPTIONAL,
      "One JSON object on the last line, or in FILE (rank r > 0 writes FILE.r)", 4},
+    {"steps", KEY_STEPS, "FILE", 0,
+     "Every iteration as a line 'iteration,begin_ns,step_ns,exposed_ns,plan_seq' of FILE "
+     "(rank r > 0 writes FILE.r); begin_ns is of the monotonic clock",
+     4},
     {0},
 };
 
@@ -183,6 +188,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_JSON:
         o->json = true;
         o->json_file = text;
+        break;
+    case KEY_STEPS:
+        o->steps_file = text;
         break;
     case ARGP_KEY_ARG:
         argp_error(state, "'%s' is not an option; deft-train takes options only", text);

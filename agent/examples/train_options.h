@@ -29,7 +29,8 @@ struct train_options {
     uint32_t eval_every;       /* epochs between evaluations; 0: at the end only */
     uint32_t n_threads;
     bool json;
-    const char *json_file; /* NULL: standard output */
+    const char *json_file;  /* NULL: standard output */
+    const char *steps_file; /* NULL: none */
 };
 
 /* Fills in defaults and reads the command line. A wrong one is told in one sentence on standard

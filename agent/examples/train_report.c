@@ -58,10 +58,11 @@ static uint32_t plan_row(struct train_report *report, const struct deft_stats *s
     return p;
 }
 
-void train_report_iteration(struct train_report *report, int64_t step_ns,
+void train_report_iteration(struct train_report *report, int64_t begin_ns, int64_t step_ns,
                             const struct deft_stats *stats) {
     if (report->n_records < report->capacity) {
         report->records[report->n_records++] = (struct train_record){
+            .begin_ns = begin_ns,
             .step_ns = step_ns,
             .exposed_ns = stats->exposed_ns - report->exposed_before_ns,
             .plan = plan_row(report, stats),
@@ -297,6 +298,23 @@ enum deft_status train_report_json(const struct train_report *report,
                   s->agent_connected != 0 ? "true" : "false", outcome->parameters_hash);
     if (fflush(stream) != 0 || ferror(stream) != 0) {
         return deft_fail(error, DEFT_IO, 0, "the JSON result cannot be written");
+    }
+    return DEFT_OK;
+}
+
+enum deft_status train_report_steps(const struct train_report *report,
+                                    const struct train_outcome *outcome, FILE *stream,
+                                    struct deft_error *error) {
+    (void)outcome;
+    (void)fputs("iteration,begin_ns,step_ns,exposed_ns,plan_seq\n", stream);
+    for (uint32_t i = 0; i < report->n_records; i++) {
+        const struct train_record *record = &report->records[i];
+        (void)fprintf(stream, "%u,%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRIu64 "\n", i,
+                      record->begin_ns, record->step_ns, record->exposed_ns,
+                      report->plans[record->plan].seq);
+    }
+    if (fflush(stream) != 0 || ferror(stream) != 0) {
+        return deft_fail(error, DEFT_IO, 0, "the steps cannot be written");
     }
     return DEFT_OK;
 }

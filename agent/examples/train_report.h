@@ -19,6 +19,7 @@
 #define TRAIN_MAX_PLANS 16u
 
 struct train_record {
+    int64_t begin_ns; /* monotonic clock */
     int64_t step_ns;
     int64_t exposed_ns;
     uint32_t plan; /* row of the table of plans */
@@ -53,7 +54,7 @@ DEFT_NODISCARD enum deft_status train_report_init(struct train_report *report, u
 void train_report_done(struct train_report *report);
 
 /* One iteration is over. */
-void train_report_iteration(struct train_report *report, int64_t step_ns,
+void train_report_iteration(struct train_report *report, int64_t begin_ns, int64_t step_ns,
                             const struct deft_stats *stats);
 /* Draws the bar on a terminal; `loss` is the epoch's mean so far. */
 void train_report_progress(struct train_report *report, uint32_t epoch, double loss);
@@ -94,5 +95,12 @@ DEFT_NODISCARD enum deft_status train_report_table(const struct train_report *re
 DEFT_NODISCARD enum deft_status train_report_json(const struct train_report *report,
                                                   const struct train_outcome *outcome, FILE *stream,
                                                   struct deft_error *error);
+/* Every iteration as a line of CSV, with a header line; `outcome` is not used. */
+DEFT_NODISCARD enum deft_status train_report_steps(const struct train_report *report,
+                                                   const struct train_outcome *outcome,
+                                                   FILE *stream, struct deft_error *error);
+typedef enum deft_status (*train_report_writer)(const struct train_report *report,
+                                                const struct train_outcome *outcome, FILE *stream,
+                                                struct deft_error *error);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-const char *argp_program_version = "deft 0.1.0";
+const char *argp_program_version = "deft " DEFT_VERSION_TEXT;
 
 static void deft_usage(FILE *stream) {
     (void)fprintf(stream, "Usage: deft COMMAND [OPTION...]\n\nCommands:\n");

@@ -109,7 +109,7 @@ enum deft_status http_client_prepare(struct http_client *client, const char *pat
         curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK ||
         curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L) != CURLE_OK ||
         curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_USERAGENT, "deft/0.1.0") != CURLE_OK ||
+        curl_easy_setopt(easy, CURLOPT_USERAGENT, "deft/" DEFT_VERSION_TEXT) != CURLE_OK ||
         curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) != CURLE_OK ||
         curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, HTTP_CLIENT_CONNECT_TIMEOUT_MS) !=
             CURLE_OK) {
