@@ -139,13 +139,20 @@ static void daemon_uplink_register(struct daemon_uplink *uplink,
     (void)pthread_cond_broadcast(&uplink->changed);
 }
 
-/* What history must hold from here on: tests/bench/fail_open compares. */
+/* What history must hold from here on, as runs of iterations: tests/bench/fail_open compares. */
 static void daemon_uplink_tell_committed(const struct daemon_uplink *uplink,
                                          const struct wire_report *report, uint64_t seq) {
-    for (uint32_t i = 0; uplink->log->least == LOG_LEVEL_DEBUG && i < report->n_iterations; i++) {
+    for (uint32_t i = 0; uplink->log->least == LOG_LEVEL_DEBUG && i < report->n_iterations;) {
+        const struct wire_iteration *first = &report->iterations[i];
+        uint32_t n = 1;
+        while (i + n < report->n_iterations && first[n].rank == first->rank &&
+               first[n].iteration == first->iteration + n) {
+            n++;
+        }
         log_line(uplink->log, LOG_LEVEL_DEBUG,
-                 "report %" PRIu64 " is committed: rank %u iteration %" PRIu64, seq,
-                 report->iterations[i].rank, report->iterations[i].iteration);
+                 "report %" PRIu64 " is committed: rank %u iterations %" PRIu64 "-%" PRIu64, seq,
+                 first->rank, first->iteration, first->iteration + n - 1);
+        i += n;
     }
 }
 

@@ -110,13 +110,12 @@ static void request_answer(struct http_request *request, int status,
 
 void http_respond(struct http_request *request, int status, const char *content_type,
                   const void *body, size_t n_bytes) {
-    static char nothing[1];
     struct MHD_Response *response =
         n_bytes > 0 ? MHD_create_response_from_buffer(n_bytes, (void *)(uintptr_t)body,
                                                       MHD_RESPMEM_MUST_COPY)
-                    : MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+                    : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (response == NULL) {
-        response = MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+        response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
         status = MHD_HTTP_SERVICE_UNAVAILABLE;
     }
     if (response == NULL) {
@@ -130,7 +129,6 @@ void http_respond(struct http_request *request, int status, const char *content_
 
 static void request_problem(struct http_request *request, int status, const char *code,
                             const char *field, const char *detail, const char *allow) {
-    static char nothing[1];
     char *body = NULL;
     struct MHD_Response *response = NULL;
     if (wire_problem_encode(status, code, detail, field, &body) == DEFT_OK) {
@@ -138,7 +136,7 @@ static void request_problem(struct http_request *request, int status, const char
     }
     if (response == NULL) {
         free(body);
-        response = MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+        response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     }
     if (response == NULL) {
         return;
