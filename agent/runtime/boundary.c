@@ -70,8 +70,8 @@ static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error
     struct control_vote vote = {.seq = named->seq,
                                 .hash = named->hash,
                                 .boundary = rt->iteration,
-                                .drain = rt->drain_wished,
-                                .stop = rt->stop_wished};
+                                .drain = __atomic_load_n(&rt->drain_wished, __ATOMIC_RELAXED),
+                                .stop = __atomic_load_n(&rt->stop_wished, __ATOMIC_RELAXED)};
     struct control_result result = {.known = 0};
     int64_t wait_ns = 0;
     enum deft_status status = control_post(&rt->control, &vote);
@@ -95,7 +95,7 @@ static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error
     rt->update.stop_agreed = (uint32_t)result.stop;
     rt->update.drain_agreed = (uint32_t)result.drain;
     if (result.drain) {
-        rt->drain_wished = 0;
+        __atomic_store_n(&rt->drain_wished, 0, __ATOMIC_RELAXED);
     }
     return DEFT_OK;
 }

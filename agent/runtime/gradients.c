@@ -62,25 +62,27 @@ enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op, u
 /* Posts on every link the buckets that are complete, in order: an earlier bucket of the same link
  * that is not complete holds back the later ones, because the order must be the same on all ranks.
  */
-static enum deft_status gradients_post_complete(struct deft_runtime *rt) {
+static void gradients_post_complete(struct deft_runtime *rt) {
     struct engine *engine = rt->engine;
     struct engine_lane *lane = engine_lane_of(engine, engine->generation);
     uint32_t merge = engine->plan.merge[engine->gen_index];
-    enum deft_status status = DEFT_OK;
     for (uint32_t l = 0; l < engine->plan.n_links; l++) {
         uint32_t b = engine->next_post[l];
-        for (; b < engine->plan.n_buckets && status == DEFT_OK; b++) {
+        for (; b < engine->plan.n_buckets; b++) {
             if (dsched_plan_op(&engine->plan, engine->gen_index, b)->link != l) {
                 continue;
             }
             if (engine->buckets[b].n_missing > 0) {
                 break;
             }
-            status = gradients_post(rt, &lane->ops[b], merge);
+            enum deft_status status = gradients_post(rt, &lane->ops[b], merge);
+            if (status != DEFT_OK) {
+                deft_ignore(failure_from_link(rt, &rt->links[l], status, NULL));
+                return; /* deft_step has the sentence */
+            }
         }
         engine->next_post[l] = b;
     }
-    return status;
 }
 
 static double gradients_accumulate(struct deft_runtime *rt, const struct gradspace_tensor *tensor,
@@ -101,7 +103,7 @@ static double gradients_accumulate(struct deft_runtime *rt, const struct gradspa
 
 enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id, const void *gradient) {
     if (rt->failure.status != DEFT_OK) {
-        return rt->failure.status;
+        return DEFT_OK; /* deft_step has the sentence */
     }
     if (rt->life != RUNTIME_COMMITTED || rt->phase != PHASE_COMPUTE) {
         return DEFT_STATE;
@@ -122,9 +124,6 @@ enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id, const voi
     for (uint32_t b = extent->first; b < extent->first + extent->n; b++) {
         engine->buckets[b].n_missing--;
     }
-    enum deft_status status = gradients_post_complete(rt);
-    if (status != DEFT_OK) {
-        status = failure_from_link(rt, &rt->links[0], status, NULL);
-    }
-    return status;
+    gradients_post_complete(rt);
+    return DEFT_OK;
 }

@@ -232,7 +232,7 @@ void deft_drain_request(struct deft_runtime *rt) {
 
 void deft_stats(const struct deft_runtime *rt, struct deft_stats *out) {
     *out = rt->stats;
-    out->refused = __atomic_load_n(&rt->stats.refused, __ATOMIC_RELAXED);
+    out->refused = __atomic_load_n(&rt->n_refused, __ATOMIC_RELAXED);
     out->agent_connected = (uint32_t)telemetry_connected(rt->telemetry);
     out->telemetry_dropped = telemetry_dropped(rt->telemetry);
     if (rt->engine != NULL) {

@@ -97,8 +97,8 @@ struct deft_runtime {
     uint32_t n_readiness;
 
     /* Wishes: written by any thread or signal handler. */
-    volatile int stop_wished;
-    volatile int drain_wished;
+    int stop_wished; /* atomic */
+    int drain_wished;
 
     /* Failure: the watch's thread may write `lost`. */
     pthread_mutex_t failure_lock;
@@ -111,6 +111,7 @@ struct deft_runtime {
     struct ring ops;        /* struct ipc_op */
     int64_t clock_origin_ns;
     struct deft_stats stats; /* training thread; telemetry's fields are filled on reading */
+    uint64_t n_refused;      /* atomic: counted by the telemetry thread */
 };
 
 /* failure.c */

@@ -371,11 +371,52 @@ static void nan_on_one_rank_is_skipped_by_all(void **state) {
     }
 }
 
+/* --- failure ---------------------------------------------------------------------------------- */
+
+static int cut_off(void *context, int32_t rank, uint32_t channel, uint64_t op) {
+    (void)context;
+    return rank == 1 && channel == 0 && op == 60;
+}
+
+/* deft_step tells, with the link's sentence; giving gradients never fails for it. */
+static void train_until_it_breaks(struct world_rank *self) {
+    struct shared *shared = self->world->shared;
+    struct rank_state state = {
+        .self = self, .shared = shared, .w = shared->w[self->rank], .v = shared->v[self->rank]};
+    struct deft_error error = {.text = ""};
+    struct deft_update update;
+    enum deft_status status = DEFT_OK;
+    double g[N] = {0};
+    add_tensors(&state);
+    for (int step = 0; step < 200 && status == DEFT_OK; step++) {
+        WORLD_CHECK(self, deft_grad_ready(self->rt, 1, g + N_FIRST) == DEFT_OK, "tensor 1");
+        WORLD_CHECK(self, deft_grad_ready(self->rt, 0, g) == DEFT_OK, "tensor 0");
+        do {
+            status = deft_step(self->rt, &update, &error);
+        } while (status == DEFT_OK && update.action != DEFT_DONE);
+    }
+    WORLD_CHECK(self, status == DEFT_PEER_LOST && strstr(error.text, "rank 1 was cut off") != NULL,
+                "status %s: %s", deft_status_name(status), error.text);
+    WORLD_CHECK(self,
+                deft_step(self->rt, &update, &error) == DEFT_PEER_LOST &&
+                    deft_drain(self->rt, &update, &error) == DEFT_PEER_LOST,
+                "a dead runtime goes on");
+}
+
+static void a_broken_link_is_told_by_step(void **state) {
+    (void)state;
+    struct shared *shared = calloc(1, sizeof(*shared));
+    struct mem_faults faults = {.fail = cut_off};
+    world_run(N_RANKS, NULL, 1, &faults, 0, shared, train_until_it_breaks);
+    free(shared);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(exact_follows_its_formula),
     cmocka_unit_test(delayed_follows_its_formula),
     cmocka_unit_test(lookahead_follows_its_formula),
     cmocka_unit_test(averaged_follows_its_formula),
     cmocka_unit_test(nan_on_one_rank_is_skipped_by_all),
+    cmocka_unit_test(a_broken_link_is_told_by_step),
 };
 TESTING_MAIN(cases)

@@ -163,7 +163,9 @@ void deft_backward_begin(struct deft_runtime *rt);
 /* The gradient of tensor `id` for this iteration: [elements], host memory, readable until the
  * iteration's last deft_step has returned. Once per tensor and iteration, any order; every tensor
  * before deft_step (a tensor without gradient is passed as NULL and counts as zeros). Copies or
- * adds it into the pending generation and posts every bucket that became complete. */
+ * adds it into the pending generation and posts every bucket that became complete.
+ * Fails for wrong calls alone (DEFT_INVALID, DEFT_STATE): what links and peers do is told by the
+ * next deft_step. */
 DEFT_NODISCARD enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id,
                                                 const void *gradient);
 
