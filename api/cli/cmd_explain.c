@@ -5,15 +5,25 @@
 
 #include "cli.h"
 #include "cli_chart.h"
+#include "cli_controller.h"
 #include "cli_plan.h"
 #include "cli_profile.h"
 #include "cli_table.h"
 #include "wire/wire.h"
 
-static const struct argp_option cmd_explain_table[] = {{0}};
+enum { CMD_EXPLAIN_JOB = 256, CMD_EXPLAIN_CONTROLLER };
+
+static const struct argp_option cmd_explain_table[] = {
+    {"job", CMD_EXPLAIN_JOB, "ID", 0, "The plan that this job runs or ended with", 0},
+    {"controller", CMD_EXPLAIN_CONTROLLER, "URL", 0,
+     "With --job: ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
+    {0},
+};
 
 struct cmd_explain_input {
     const char *path;
+    const char *job;
+    const char *controller;
     struct dsched_planner_options planner;
 };
 
@@ -23,6 +33,12 @@ static error_t cmd_explain_parse(int key, char *argument, struct argp_state *sta
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &input->planner;
         break;
+    case CMD_EXPLAIN_JOB:
+        input->job = argument;
+        break;
+    case CMD_EXPLAIN_CONTROLLER:
+        input->controller = argument;
+        break;
     case ARGP_KEY_ARG:
         if (input->path != NULL) {
             argp_error(state, "one file is expected");
@@ -30,8 +46,8 @@ static error_t cmd_explain_parse(int key, char *argument, struct argp_state *sta
         input->path = argument;
         break;
     case ARGP_KEY_END:
-        if (input->path == NULL) {
-            argp_error(state, "a plan or a profile is expected ('-' is standard input)");
+        if ((input->path == NULL) == (input->job == NULL)) {
+            argp_error(state, "a plan or a profile ('-' is standard input), or --job, is expected");
         }
         break;
     default:
@@ -135,12 +151,57 @@ static enum deft_status cmd_explain_file(const struct cmd_explain_input *input,
     return status;
 }
 
+static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
+                                        struct deft_error *error) {
+    char url[CLI_CONTROLLER_URL_BYTES];
+    char path[CLI_CONTROLLER_PATH_BYTES];
+    struct wire_job job;
+    struct http_reply reply = {0};
+    struct wire_plan_event event = {0};
+    enum deft_status status = cli_controller_url(input->controller, url, error);
+    if (status == DEFT_OK) {
+        status = cli_controller_job(url, input->job, &job, error);
+    }
+    if (status == DEFT_OK && job.plan_seq == 0) {
+        (void)printf("%-16s the built-in exact plan\n", "plan");
+        return DEFT_OK;
+    }
+    if (status == DEFT_OK) {
+        status = cli_controller_path("plans", job.plan, "", path, error);
+    }
+    if (status == DEFT_OK) {
+        status = cli_controller_get(url, path, &reply, error);
+    }
+    if (status == DEFT_OK) {
+        status = wire_plan_event_decode(reply.body, reply.n_bytes, &event, error);
+    }
+    if (status == DEFT_OK) {
+        cmd_explain_plan(&event.plan);
+        wire_plan_event_done(&event);
+    }
+    http_reply_done(&reply);
+    return status;
+}
+
+static enum deft_status cmd_explain_any(const struct cmd_explain_input *input,
+                                        struct deft_error *error) {
+    if (input->job == NULL) {
+        return cmd_explain_file(input, error);
+    }
+    enum deft_status status = http_client_global_init(error);
+    if (status == DEFT_OK) {
+        status = cmd_explain_job(input, error);
+        http_client_global_done();
+    }
+    return status;
+}
+
 static int cmd_explain_main(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_profile_planner_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
         .options = cmd_explain_table,
         .parser = cmd_explain_parse,
-        .args_doc = "PLAN|PROFILE",
+        .args_doc = "PLAN|PROFILE\n--job=ID",
         .doc = "Tells what a plan packs where, what stays exposed, and what the alternatives "
                "would have cost.",
         .children = children};
@@ -148,12 +209,12 @@ static int cmd_explain_main(int argc, char **argv) {
     struct deft_error error = {0};
     dsched_planner_defaults(&input.planner);
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
-    enum deft_status status = cmd_explain_file(&input, &error);
+    enum deft_status status = cmd_explain_any(&input, &error);
     return cli_status(status, &error);
 }
 
 const struct cli_command cmd_explain = {
     .name = "explain",
-    .summary = "Explain a plan, or the plan for a profile",
+    .summary = "Explain a plan, the plan for a profile, or that of a job",
     .run = cmd_explain_main,
 };
