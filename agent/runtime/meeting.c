@@ -141,9 +141,9 @@ enum deft_status meeting_compare(struct deft_runtime *rt, struct deft_error *err
     return status;
 }
 
-/* The address of this host from which rank 0 is reached. */
-static enum deft_status meeting_own_address(const struct deft_options *options, char *out,
-                                            size_t n_bytes, struct deft_error *error) {
+/* The address of this host from which rank 0 is reached, when there is no star to ask. */
+static enum deft_status meeting_look_up(const struct deft_options *options, char *out,
+                                        size_t n_bytes, struct deft_error *error) {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
     struct addrinfo *found = NULL;
     int code = getaddrinfo(options->master_host, "9", &hints, &found);
@@ -170,6 +170,14 @@ static enum deft_status meeting_own_address(const struct deft_options *options, 
     return DEFT_OK;
 }
 
+static enum deft_status meeting_own_address(const struct deft_runtime *rt, char *out,
+                                            size_t n_bytes, struct deft_error *error) {
+    if (rt->star != NULL && rt->options.n_ranks > 1) {
+        return star_own_address(rt->star, out, n_bytes, error);
+    }
+    return meeting_look_up(&rt->options, out, n_bytes, error);
+}
+
 static enum deft_status meeting_open_link(struct deft_runtime *rt, const char *spec,
                                           struct runtime_link *out, struct deft_error *error) {
     struct link_world world = {.rank = rt->options.rank,
@@ -192,8 +200,7 @@ static enum deft_status meeting_open_link(struct deft_runtime *rt, const char *s
                          "links contain '%s', but this build has no backend '%s'", spec, backend);
     }
     if (name == NULL || *name == '\0') {
-        enum deft_status status =
-            meeting_own_address(&rt->options, address, sizeof(address), error);
+        enum deft_status status = meeting_own_address(rt, address, sizeof(address), error);
         if (status != DEFT_OK) {
             return status;
         }

@@ -27,17 +27,23 @@ static void star_fill_hello(const struct star *star, struct star_io_hello *hello
 
 /* --- rank 0: accept everybody ----------------------------------------------------------------- */
 
+/* The listener is dual-stack: IPv4 addresses show as ::ffff:10.0.0.1. */
+static void star_address_text(const struct sockaddr_storage *address, socklen_t length, char *out,
+                              size_t n_bytes) {
+    char text[NI_MAXHOST] = "?";
+    (void)getnameinfo((const struct sockaddr *)address, length, text, sizeof(text), NULL, 0,
+                      NI_NUMERICHOST);
+    (void)snprintf(out, n_bytes, "%s", strncmp(text, "::ffff:", 7) == 0 ? text + 7 : text);
+}
+
 static void star_name_peer(struct star_peer *peer, const char *host, int32_t rank) {
     struct sockaddr_storage address;
     socklen_t length = sizeof(address);
     char where[NI_MAXHOST] = "?";
     if (getpeername(peer->fd, (struct sockaddr *)&address, &length) == 0) {
-        (void)getnameinfo((struct sockaddr *)&address, length, where, sizeof(where), NULL, 0,
-                          NI_NUMERICHOST);
+        star_address_text(&address, length, where, sizeof(where));
     }
-    /* The listener is dual-stack: an IPv4 peer shows as ::ffff:10.0.0.1. */
-    const char *plain = strncmp(where, "::ffff:", 7) == 0 ? where + 7 : where;
-    (void)snprintf(peer->name, sizeof(peer->name), "rank %d (%.63s, %.45s)", rank, host, plain);
+    (void)snprintf(peer->name, sizeof(peer->name), "rank %d (%.63s, %.45s)", rank, host, where);
 }
 
 static void star_refuse(int fd, int64_t deadline_ns, const char *text) {
@@ -318,6 +324,19 @@ int star_allgather(void *context, const void *in, size_t n_bytes, void *out) {
     (void)deft_fail(&star->failure, error.status == DEFT_CLOSED ? DEFT_PEER_LOST : error.status,
                     error.backend_code, "%s: %s", star->peers[peer].name, error.text);
     return 1;
+}
+
+enum deft_status star_own_address(const struct star *star, char *out, size_t n_bytes,
+                                  struct deft_error *error) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof(address);
+    int fd = star->n_ranks > 1 ? star->peers[star->rank == 0 ? 1 : 0].fd : -1;
+    if (fd < 0 || getsockname(fd, (struct sockaddr *)&address, &length) != 0) {
+        return deft_fail(error, DEFT_STATE, fd < 0 ? 0 : errno,
+                         "rank %d has no connection that would tell its address", star->rank);
+    }
+    star_address_text(&address, length, out, n_bytes);
+    return DEFT_OK;
 }
 
 const struct deft_error *star_failure(const struct star *star) {

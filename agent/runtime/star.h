@@ -31,6 +31,11 @@ int star_allgather(void *context, const void *in, size_t n_bytes, void *out);
 /* The sentence of the last failed all-gather. */
 const struct deft_error *star_failure(const struct star *star);
 
+/* The address under which this host is part of the star, as text: on rank 0 the one that rank 1
+ * reached. Looking rank 0's name up would not do: many hosts map their own name to loopback. */
+DEFT_NODISCARD enum deft_status star_own_address(const struct star *star, char *out, size_t n_bytes,
+                                                 struct deft_error *error);
+
 /* Starts the watch. `on_lost` is called at most once, on the watch's thread, with the sentence. */
 typedef void (*star_lost_fn)(void *context, const struct deft_error *reason);
 DEFT_NODISCARD enum deft_status star_watch(struct star *star, star_lost_fn on_lost, void *context,
