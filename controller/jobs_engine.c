@@ -319,8 +319,8 @@ done:
     dsched_profile_done(&profile);
 }
 
-/* --- states
- * ------------------------------------------------------------------------------------------- */
+/* --- states ------------------------------------------------------------------------------------
+ */
 
 static const char *engine_state(const struct jobs_live *live) {
     if (live->n_ended < live->registration.n_ranks) {
@@ -335,10 +335,12 @@ static void engine_change_state(struct jobs *jobs, int64_t id) {
     struct deft_error error = {0};
     enum deft_status status = DEFT_OK;
     int changed = 0;
+    int ended = 0; /* as recorded here: the last rank may end while this is being written */
     store_change_init(&change.write);
     (void)pthread_mutex_lock(&jobs->lock);
     struct jobs_live *live = jobs_live_find(jobs, id);
     if (live != NULL) {
+        ended = live->n_ended == live->registration.n_ranks;
         changed = strcmp(live->state, engine_state(live)) != 0;
         (void)snprintf(live->state, sizeof(live->state), "%s", engine_state(live));
         status = engine_snapshot(live, &change, &error);
@@ -357,7 +359,7 @@ static void engine_change_state(struct jobs *jobs, int64_t id) {
     }
     (void)pthread_mutex_lock(&jobs->lock);
     live = jobs_live_find(jobs, id);
-    if (live != NULL && live->n_ended == live->registration.n_ranks) {
+    if (live != NULL && ended) {
         jobs_live_remove(jobs, live);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
