@@ -47,13 +47,13 @@ static enum deft_status run_ranks_start_one(struct run_ranks *ranks,
                                         .stdout_fd = child_fds[0],
                                         .stderr_fd = child_fds[1],
                                         .pass_fd = -1,
-                                        .death_signal = SIGKILL};
+                                        .death_signal = SIGKILL,
+                                        .guard = ranks->guard};
         status = run_spawn(&spawn, &rank->pid, error);
     }
     if (status == DEFT_OK) {
         rank->running = 1;
         ranks->n_running++;
-        run_guard_watch(ranks->guard, rank->pid);
     }
     for (int i = 0; i < 2; i++) {
         if (child_fds[i] >= 0) {

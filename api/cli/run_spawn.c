@@ -40,6 +40,9 @@ static _Noreturn void run_spawn_child(const struct run_spawn *spawn, pid_t paren
             _exit(1); /* it died before the wish was known */
         }
     }
+    if (code == 0 && spawn->guard != NULL) {
+        run_guard_watch(spawn->guard, getpid());
+    }
     int null_fd = code == 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
     if (null_fd >= 0 && run_spawn_place(null_fd, STDIN_FILENO) == 0 &&
         run_spawn_place(spawn->stdout_fd, STDOUT_FILENO) == 0 &&
@@ -96,6 +99,9 @@ enum deft_status run_spawn(const struct run_spawn *spawn, pid_t *out_pid,
     }
     if (n == (ssize_t)sizeof(code)) {
         (void)waitpid(pid, NULL, 0);
+        if (spawn->guard != NULL) {
+            run_guard_release(spawn->guard, pid);
+        }
         return deft_fail(error, code == ENOENT ? DEFT_NOT_FOUND : DEFT_IO, code,
                          "'%.100s' cannot be run: %s", spawn->argv[0], strerror(code));
     }

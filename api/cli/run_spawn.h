@@ -6,6 +6,8 @@
 
 #include <deft/status.h>
 
+#include "run_guard.h"
+
 /* The descriptor that `pass_fd` becomes in the child. */
 #define RUN_SPAWN_PASSED_FD 3
 
@@ -17,6 +19,8 @@ struct run_spawn {
     int pass_fd;              /* -1: none */
     int death_signal;         /* what the child gets when we die; 0: nothing */
     int session;              /* 1: a session of its own; 0: a process group of its own */
+    struct run_guard *guard; /* told of the child before it runs, so that no moment is left in which
+                                our death would orphan what it starts; NULL: none */
 };
 
 /* The child leads its process group, reads from /dev/null and has default signal handling. Fails
