@@ -25,8 +25,7 @@ struct cmd_compare_input {
 
 struct cmd_compare_row {
     const struct dsched_policy *policy;
-    struct dsched_report report;
-    enum dsched_rule rule;
+    struct dsched_outcome outcome;
     int64_t solve_ns;
     double speedup; /* over wfbp; 0: unknown */
 };
@@ -65,7 +64,7 @@ static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
         int64_t begin_ns = clock_monotonic_ns();
         row->policy = dsched_policies[n];
         enum dsched_status status =
-            row->policy->simulate(profile, NULL, NULL, &row->report, &row->rule, &reason);
+            row->policy->simulate(profile, NULL, NULL, &row->outcome, &reason);
         row->solve_ns = clock_monotonic_ns() - begin_ns;
         if (status != DSCHED_OK) {
             return cli_profile_failed(status, &reason, error);
@@ -75,7 +74,7 @@ static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
         }
     }
     for (size_t i = 0; i < n; i++) {
-        int64_t step_ns = rows[i].report.step_ns;
+        int64_t step_ns = rows[i].outcome.report.step_ns;
         rows[i].speedup = step_ns > 0 ? (double)wfbp_ns / (double)step_ns : 0.0;
     }
     *out_n = n;
@@ -100,13 +99,13 @@ static void cmd_compare_text(const struct dsched_profile *profile,
         cli_table_add(&table, "%s", headings[i]);
     }
     for (size_t i = 0; i < n; i++) {
-        const struct dsched_report *report = &rows[i].report;
+        const struct dsched_report *report = &rows[i].outcome.report;
         cli_table_duration(report->step_ns, text[0]);
         cli_table_duration(report->exposed_ns, text[1]);
         cli_table_bytes(report->pending_bytes, text[2]);
         cli_table_duration(rows[i].solve_ns, text[3]);
         cli_table_add(&table, "%s", rows[i].policy->name);
-        cli_table_add(&table, "%s", dsched_rule_name(rows[i].rule));
+        cli_table_add(&table, "%s", dsched_rule_name(rows[i].outcome.rule));
         cli_table_add(&table, "%s", text[0]);
         cli_table_add(&table, "%s", text[1]);
         cli_table_add(&table, "%.3f", report->updates_per_step_ppm / 1e6);
@@ -134,13 +133,13 @@ static enum deft_status cmd_compare_json(const struct dsched_profile *profile,
     json_out_end_object(&out);
     json_out_begin_array(&out, "policies");
     for (size_t i = 0; i < n; i++) {
-        const struct dsched_report *report = &rows[i].report;
+        const struct dsched_report *report = &rows[i].outcome.report;
         json_out_begin_object(&out, NULL);
         json_out_text(&out, "policy", rows[i].policy->name);
         json_out_int(&out, "step_ns", report->step_ns);
         json_out_int(&out, "exposed_ns", report->exposed_ns);
         json_out_number(&out, "updates_per_step", report->updates_per_step_ppm / 1e6);
-        json_out_text(&out, "rule", dsched_rule_name(rows[i].rule));
+        json_out_text(&out, "rule", dsched_rule_name(rows[i].outcome.rule));
         json_out_number(&out, "mean_delay_steps", report->mean_delay_milli / 1e3);
         json_out_uint(&out, "max_delay_steps", report->max_delay);
         json_out_number(&out, "speedup_vs_wfbp", rows[i].speedup);

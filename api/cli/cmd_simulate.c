@@ -60,8 +60,7 @@ static int cmd_simulate_main(int argc, char **argv) {
     struct deft_error error = {0};
     struct dsched_error reason = {{0}};
     struct dsched_profile profile = {0};
-    struct dsched_report report = {0};
-    enum dsched_rule rule = DSCHED_EXACT;
+    struct dsched_outcome outcome = {0};
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
     if (strcmp(input.policy, "list") == 0) {
         return cmd_simulate_list();
@@ -73,12 +72,12 @@ static int cmd_simulate_main(int argc, char **argv) {
     }
     enum deft_status status = cli_profile_read(input.path, &profile, &error);
     if (status == DEFT_OK) {
-        status = cli_profile_failed(policy->simulate(&profile, NULL, NULL, &report, &rule, &reason),
+        status = cli_profile_failed(policy->simulate(&profile, NULL, NULL, &outcome, &reason),
                                     &reason, &error);
     }
     if (status == DEFT_OK) {
-        (void)printf("%-16s %s (%s)\n", "policy", policy->name, dsched_rule_name(rule));
-        cli_plan_print_report(&report, profile.n_links, stdout);
+        (void)printf("%-16s %s (%s)\n", "policy", policy->name, dsched_rule_name(outcome.rule));
+        cli_plan_print_report(&outcome.report, profile.n_links, stdout);
     }
     dsched_profile_done(&profile);
     return cli_status(status, &error);

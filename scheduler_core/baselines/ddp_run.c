@@ -5,10 +5,11 @@
 #include "policies.h"
 
 enum dsched_status ddp_run(const struct dsched_profile *profile, enum program_ready ready,
-                           dsched_span_fn on_span, void *context, struct dsched_report *out,
-                           enum dsched_rule *out_rule, struct dsched_error *error) {
+                           dsched_span_fn on_span, void *context, struct dsched_outcome *out,
+                           struct dsched_error *error) {
     struct space space = {0};
     struct dsched_plan plan = {0};
+    struct dsched_outcome outcome = {.rule = DSCHED_EXACT};
     struct simulation simulation = {
         .profile = profile, .space = &space, .plan = &plan, .ready = ready};
     enum dsched_status status = dsched_profile_check(profile, error);
@@ -27,9 +28,9 @@ enum dsched_status ddp_run(const struct dsched_profile *profile, enum program_re
                                                : "memory could not be allocated");
         goto done;
     }
-    status = simulation_run(&simulation, on_span, context, out, error);
+    status = simulation_run(&simulation, on_span, context, &outcome.report, error);
     if (status == DSCHED_OK) {
-        *out_rule = DSCHED_EXACT;
+        *out = outcome;
     }
 done:
     dsched_plan_done(&plan);

@@ -6,7 +6,7 @@
 
 DSCHED_NODISCARD enum dsched_status ddp_run(const struct dsched_profile *profile,
                                             enum program_ready ready, dsched_span_fn on_span,
-                                            void *context, struct dsched_report *out,
-                                            enum dsched_rule *out_rule, struct dsched_error *error);
+                                            void *context, struct dsched_outcome *out,
+                                            struct dsched_error *error);
 
 #endif

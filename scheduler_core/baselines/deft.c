@@ -9,8 +9,7 @@
  * simulated without jitter, so it is planned without a margin too. */
 static enum dsched_status deft_simulate(const struct dsched_profile *profile,
                                         dsched_span_fn on_span, void *context,
-                                        struct dsched_report *out, enum dsched_rule *out_rule,
-                                        struct dsched_error *error) {
+                                        struct dsched_outcome *out, struct dsched_error *error) {
     struct dsched_planner_options options;
     struct dsched_solution *solution = calloc(1, sizeof(*solution));
     enum dsched_status status;
@@ -23,12 +22,11 @@ static enum dsched_status deft_simulate(const struct dsched_profile *profile,
     options.jitter_ppm = 0;
     status = dsched_solve(profile, &options, solution, error);
     if (status == DSCHED_OK) {
-        struct dsched_report report;
-        status =
-            dsched_simulate_plan(profile, &solution->plan, 0, on_span, context, &report, error);
+        struct dsched_outcome outcome = {.rule = solution->plan.rule};
+        status = dsched_simulate_plan(profile, &solution->plan, 0, on_span, context,
+                                      &outcome.report, error);
         if (status == DSCHED_OK) {
-            *out = report;
-            *out_rule = solution->plan.rule;
+            *out = outcome;
         }
         dsched_solution_done(solution);
     }

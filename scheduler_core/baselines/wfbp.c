@@ -3,9 +3,8 @@
 
 static enum dsched_status wfbp_simulate(const struct dsched_profile *profile,
                                         dsched_span_fn on_span, void *context,
-                                        struct dsched_report *out, enum dsched_rule *out_rule,
-                                        struct dsched_error *error) {
-    return ddp_run(profile, PROGRAM_READY_DURING_BACKWARD, on_span, context, out, out_rule, error);
+                                        struct dsched_outcome *out, struct dsched_error *error) {
+    return ddp_run(profile, PROGRAM_READY_DURING_BACKWARD, on_span, context, out, error);
 }
 
 const struct dsched_policy policy_wfbp = {

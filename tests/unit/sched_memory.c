@@ -75,11 +75,10 @@ static enum dsched_status call_policies(const struct dsched_profile *profile,
                                         struct dsched_error *error) {
     enum dsched_status status = DSCHED_OK;
     for (uint32_t p = 0; status == DSCHED_OK && dsched_policies[p] != NULL; p++) {
-        struct dsched_report report = {.step_ns = -1};
-        enum dsched_rule rule;
+        struct dsched_outcome outcome = {.report.step_ns = -1};
         uint64_t n_spans = 0;
-        status = dsched_policies[p]->simulate(profile, count_span, &n_spans, &report, &rule, error);
-        assert_true((status == DSCHED_OK) == (report.step_ns != -1));
+        status = dsched_policies[p]->simulate(profile, count_span, &n_spans, &outcome, error);
+        assert_true((status == DSCHED_OK) == (outcome.report.step_ns != -1));
         assert_true((status == DSCHED_OK) == (n_spans > 0));
     }
     return status;

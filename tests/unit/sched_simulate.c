@@ -12,12 +12,15 @@
 
 static void simulate_policy(const struct dsched_profile *profile, const char *name,
                             struct dsched_report *out, enum dsched_rule *out_rule) {
+    struct dsched_outcome outcome = {0};
     struct dsched_error error = {.text = ""};
     const struct dsched_policy *policy = dsched_policy_find(name);
     assert_non_null(policy);
-    if (policy->simulate(profile, NULL, NULL, out, out_rule, &error) != DSCHED_OK) {
+    if (policy->simulate(profile, NULL, NULL, &outcome, &error) != DSCHED_OK) {
         fail_msg("%s: %s", name, error.text);
     }
+    *out = outcome.report;
+    *out_rule = outcome.rule;
 }
 
 static void simulate(const struct dsched_profile *profile, const struct dsched_plan *plan,

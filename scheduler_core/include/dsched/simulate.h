@@ -57,13 +57,21 @@ dsched_simulate_plan(const struct dsched_profile *profile, const struct dsched_p
                      uint32_t jitter_ppm, dsched_span_fn on_span, void *context,
                      struct dsched_report *out, struct dsched_error *error);
 
-/* A policy by name: how `deft simulate --policy X` and `deft compare` find their rows. */
+/* What a policy comes to on a profile. */
+struct dsched_outcome {
+    struct dsched_report report;
+    enum dsched_rule rule; /* whose statistics it has, not who invented it */
+    char note[128];        /* what was tuned to which value; "" when there was nothing to tune */
+};
+
+/* A policy by name: how `deft simulate --policy X` and `deft compare` find their rows. A policy
+ * that its authors tune is tuned here too, by simulation, before `on_span` sees the best run. */
 struct dsched_policy {
     const char *name;
     const char *summary; /* one line for --help */
     enum dsched_status (*simulate)(const struct dsched_profile *profile, dsched_span_fn on_span,
-                                   void *context, struct dsched_report *out,
-                                   enum dsched_rule *out_rule, struct dsched_error *error);
+                                   void *context, struct dsched_outcome *out,
+                                   struct dsched_error *error);
 };
 /* NULL-terminated, in the order tables show them: serial, wfbp, ..., deft. */
 extern const struct dsched_policy *const dsched_policies[];
