@@ -6,6 +6,7 @@ pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
 pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(YAJL REQUIRED IMPORTED_TARGET yajl)
 
 # Sets HAVE_name from a found flag and the option's wish.
 function(deft_decide name found)
@@ -36,4 +37,8 @@ endif()
 
 if(DEFT_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+  # The oracle of the planner: tests that need it are skipped without it.
+  find_path(DEFT_GLPK_INCLUDE glpk.h)
+  find_library(DEFT_GLPK_LIBRARY glpk)
+  mark_as_advanced(DEFT_GLPK_INCLUDE DEFT_GLPK_LIBRARY)
 endif()

@@ -70,7 +70,7 @@ static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
             return cli_profile_failed(status, &reason, error);
         }
         if (strcmp(row->policy->name, "wfbp") == 0) {
-            wfbp_ns = row->report.step_ns;
+            wfbp_ns = row->outcome.report.step_ns;
         }
     }
     for (size_t i = 0; i < n; i++) {

@@ -15,7 +15,7 @@ import sources
 PUBLIC = ["api/base/include", "agent/include"]
 CORE = ["scheduler_core", "scheduler_core/include"]
 BASE = ["api/base", "api/base/include"]
-API = BASE + ["api/wire", "api/http", "api/client", "api/cli", "api/web"]
+API = BASE + ["api/wire", "api/http", "api/client", "api/kineto", "api/cli", "api/web"]
 ROOMS = {
     "scheduler_core": CORE,
     "scheduler_core/include": [],
@@ -25,6 +25,7 @@ ROOMS = {
     "api/http": BASE + ["api/wire", "scheduler_core/include"],
     "api/client": BASE,
     "api/web": BASE,
+    "api/kineto": BASE + ["scheduler_core/include"],
     "api/cli": API + ["scheduler_core/include"],
     "agent/include": PUBLIC,
     "agent/ipc": BASE,
@@ -48,8 +49,10 @@ LIBRARIES = {
     "gloo/*": ["agent/link/*.cc"],
     "slurm/*": ["slurm/*"],
     "cblas.h": ["agent/examples/*"],
+    "yajl/*": ["api/kineto/*"],
+    "glpk.h": [],
     "zlib.h": ["agent/examples/*", "agent/daemon/*", "api/http/*", "api/client/*",
-               "api/cli/*"],
+               "api/kineto/*"],
     "cmocka.h": [],
 }
 
