@@ -134,11 +134,7 @@ int main(int argc, char **argv) {
                           options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, &error);
     }
     if (status == DEFT_OK) {
-        status = http_client_global_init(&error);
-    }
-    if (status == DEFT_OK) {
         status = deft_agent_serve(&options, &log, &error);
-        http_client_global_done();
     }
     if (status != DEFT_OK) {
         (void)fprintf(stderr, "deft-agent: %s\n", error.text);

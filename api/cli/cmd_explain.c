@@ -188,12 +188,7 @@ static enum deft_status cmd_explain_any(const struct cmd_explain_input *input,
     if (input->job == NULL) {
         return cmd_explain_file(input, error);
     }
-    enum deft_status status = http_client_global_init(error);
-    if (status == DEFT_OK) {
-        status = cmd_explain_job(input, error);
-        http_client_global_done();
-    }
-    return status;
+    return cmd_explain_job(input, error);
 }
 
 static int cmd_explain_main(int argc, char **argv) {

@@ -149,12 +149,7 @@ static int cmd_job_main(int argc, char **argv) {
     struct cmd_job_input input = {0};
     struct deft_error error = {0};
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
-    enum deft_status status = http_client_global_init(&error);
-    if (status == DEFT_OK) {
-        status = cmd_job_show(&input, &error);
-        http_client_global_done();
-    }
-    return cli_status(status, &error);
+    return cli_status(cmd_job_show(&input, &error), &error);
 }
 
 const struct cli_command cmd_job = {

@@ -89,10 +89,7 @@ static int cmd_jobs_main(int argc, char **argv) {
     struct wire_jobs jobs = {0};
     char url[CLI_CONTROLLER_URL_BYTES];
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
-    enum deft_status status = http_client_global_init(&error);
-    if (status == DEFT_OK) {
-        status = cli_controller_url(input.controller, url, &error);
-    }
+    enum deft_status status = cli_controller_url(input.controller, url, &error);
     if (status == DEFT_OK) {
         status = cli_controller_get(url, "/api/v1/jobs", &reply, &error);
     }
@@ -106,7 +103,6 @@ static int cmd_jobs_main(int argc, char **argv) {
     }
     wire_jobs_done(&jobs);
     http_reply_done(&reply);
-    http_client_global_done();
     return cli_status(status, &error);
 }
 

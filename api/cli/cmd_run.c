@@ -326,11 +326,7 @@ static int cmd_run_main(int argc, char **argv) {
         status = cmd_run_block_signals(&run->signal_fd, &error);
     }
     if (status == DEFT_OK) {
-        status = http_client_global_init(&error);
-    }
-    if (status == DEFT_OK) {
         exit_code = cmd_run_job(run, &options, &guard, &error);
-        http_client_global_done();
     } else {
         exit_code = cli_status(status, &error);
     }

@@ -9,69 +9,68 @@
 /* Loopback or a data centre: a host that does not answer in this time is away. */
 #define HTTP_CLIENT_CONNECT_TIMEOUT_MS 5000L
 
-enum deft_status http_client_global_init(struct deft_error *error) {
-    CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
-    if (code != CURLE_OK) {
-        return deft_fail(error, DEFT_IO, (int32_t)code, "libcurl cannot start: %s",
-                         curl_easy_strerror(code));
-    }
-    return DEFT_OK;
-}
-
-void http_client_global_done(void) {
-    curl_global_cleanup();
-}
-
-static enum deft_status http_client_check_url(const char *base_url, struct deft_error *error) {
+static enum deft_status http_client_check_url(const struct curl_late *curl, const char *base_url,
+                                              struct deft_error *error) {
     enum deft_status status = DEFT_OK;
     char *scheme = NULL;
-    CURLU *url = curl_url();
+    CURLU *url = curl->url();
     if (url == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a URL");
     }
     if (strlen(base_url) > HTTP_CLIENT_MAX_URL_BYTES ||
-        curl_url_set(url, CURLUPART_URL, base_url, 0) != CURLUE_OK ||
-        curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
+        curl->url_set(url, CURLUPART_URL, base_url, 0) != CURLUE_OK ||
+        curl->url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
         (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0)) {
         status = deft_fail(error, DEFT_INVALID, 0,
                            "the controller's URL is '%.200s', expected http://HOST:PORT", base_url);
     }
-    curl_free(scheme);
-    curl_url_cleanup(url);
+    curl->free(scheme);
+    curl->url_cleanup(url);
     return status;
 }
 
 enum deft_status http_client_open(const char *base_url, struct http_client **out,
                                   struct deft_error *error) {
-    enum deft_status status = http_client_check_url(base_url, error);
-    if (status != DEFT_OK) {
-        return status;
-    }
     struct http_client *client = calloc(1, sizeof(*client));
-    if (client != NULL) {
-        client->easy = curl_easy_init();
-        client->multi = curl_multi_init();
-        client->base_url = strdup(base_url);
-    }
-    if (client == NULL || client->easy == NULL || client->multi == NULL ||
-        client->base_url == NULL) {
-        http_client_close(client);
+    enum deft_status status;
+    size_t length;
+    if (client == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an HTTP client");
     }
-    size_t length = strlen(client->base_url);
+    status = curl_late_open(&client->curl, error);
+    if (status == DEFT_OK) {
+        status = http_client_check_url(&client->curl, base_url, error);
+    }
+    if (status != DEFT_OK) {
+        goto failed;
+    }
+    client->easy = client->curl.easy_init();
+    client->multi = client->curl.multi_init();
+    client->base_url = strdup(base_url);
+    if (client->easy == NULL || client->multi == NULL || client->base_url == NULL) {
+        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an HTTP client");
+        goto failed;
+    }
+    length = strlen(client->base_url);
     while (length > 0 && client->base_url[length - 1] == '/') {
         client->base_url[--length] = '\0';
     }
     *out = client;
     return DEFT_OK;
+failed:
+    http_client_close(client);
+    return status;
 }
 
 void http_client_close(struct http_client *client) {
     if (client == NULL) {
         return;
     }
-    curl_easy_cleanup(client->easy);
-    (void)curl_multi_cleanup(client->multi);
+    if (client->curl.library != NULL) {
+        client->curl.easy_cleanup(client->easy);
+        (void)client->curl.multi_cleanup(client->multi);
+    }
+    curl_late_close(&client->curl);
     free(client->base_url);
     free(client);
 }
@@ -99,22 +98,23 @@ enum deft_status http_client_prepare(struct http_client *client, const char *pat
     char url[HTTP_CLIENT_MAX_URL_BYTES + 1];
     memcpy(url, client->base_url, n_base);
     memcpy(url + n_base, path, n_path + 1);
-    curl_easy_reset(easy);
+    client->curl.easy_reset(easy);
     client->curl_text[0] = '\0';
-    if (curl_easy_setopt(easy, CURLOPT_URL, url) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, client->curl_text) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_PROXY, "") != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_NOPROXY, "*") != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_USERAGENT, "deft/" DEFT_VERSION_TEXT) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) != CURLE_OK ||
-        curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, HTTP_CLIENT_CONNECT_TIMEOUT_MS) !=
+    if (client->curl.easy_setopt(easy, CURLOPT_URL, url) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, client->curl_text) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_PROXY, "") != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_NOPROXY, "*") != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_USERAGENT, "deft/" DEFT_VERSION_TEXT) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) !=
+            CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, HTTP_CLIENT_CONNECT_TIMEOUT_MS) !=
             CURLE_OK) {
         return deft_fail(error, DEFT_UNSUPPORTED, 0, "libcurl %s lacks an option that is needed",
-                         curl_version());
+                         client->curl.version());
     }
     return DEFT_OK;
 }
@@ -122,33 +122,33 @@ enum deft_status http_client_prepare(struct http_client *client, const char *pat
 enum deft_status http_client_perform(struct http_client *client, http_client_tick_fn tick,
                                      void *context, CURLcode *out_code, struct deft_error *error) {
     enum deft_status status = DEFT_OK;
-    CURLMcode multi_code = curl_multi_add_handle(client->multi, client->easy);
+    CURLMcode multi_code = client->curl.multi_add_handle(client->multi, client->easy);
     int running = 1;
     while (multi_code == CURLM_OK && status == DEFT_OK && running > 0) {
-        multi_code = curl_multi_perform(client->multi, &running);
+        multi_code = client->curl.multi_perform(client->multi, &running);
         if (multi_code == CURLM_OK && running > 0) {
             status = tick(context, error);
         }
         if (multi_code == CURLM_OK && status == DEFT_OK && running > 0) {
-            multi_code = curl_multi_poll(client->multi, NULL, 0, HTTP_CLIENT_TICK_MS, NULL);
+            multi_code = client->curl.multi_poll(client->multi, NULL, 0, HTTP_CLIENT_TICK_MS, NULL);
         }
     }
     int left;
-    const CURLMsg *message = curl_multi_info_read(client->multi, &left);
+    const CURLMsg *message = client->curl.multi_info_read(client->multi, &left);
     if (status == DEFT_OK && message != NULL && message->msg == CURLMSG_DONE) {
         *out_code = message->data.result;
     } else if (status == DEFT_OK) {
         status = deft_fail(error, DEFT_IO, (int32_t)multi_code, "an HTTP transfer failed: %s",
-                           curl_multi_strerror(multi_code));
+                           client->curl.multi_strerror(multi_code));
     }
-    (void)curl_multi_remove_handle(client->multi, client->easy);
+    (void)client->curl.multi_remove_handle(client->multi, client->easy);
     return status;
 }
 
 enum deft_status http_client_failure(struct http_client *client, CURLcode code,
                                      struct deft_error *error) {
     const char *reason =
-        client->curl_text[0] != '\0' ? client->curl_text : curl_easy_strerror(code);
+        client->curl_text[0] != '\0' ? client->curl_text : client->curl.easy_strerror(code);
     return deft_fail(error, code == CURLE_OPERATION_TIMEDOUT ? DEFT_TIMEOUT : DEFT_IO,
                      (int32_t)code, "the controller at %.100s does not answer: %s",
                      client->base_url, reason);
@@ -198,27 +198,28 @@ static enum deft_status http_client_set_request(struct http_client *client, cons
                                                 struct http_client_body *sink,
                                                 struct deft_error *error) {
     CURL *easy = client->easy;
-    CURLcode code = curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
+    CURLcode code = client->curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
     if (code == CURLE_OK && body != NULL) {
-        code = curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);
+        code = client->curl.easy_setopt(easy, CURLOPT_POSTFIELDS, body);
         if (code == CURLE_OK) {
-            code = curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+            code = client->curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                                            (curl_off_t)strlen(body));
         }
     } else if (code == CURLE_OK && strcmp(method, "HEAD") == 0) {
-        code = curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
+        code = client->curl.easy_setopt(easy, CURLOPT_NOBODY, 1L);
     }
     if (code == CURLE_OK) {
-        code = curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+        code = client->curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     }
     if (code == CURLE_OK) {
-        code = curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, http_client_write);
+        code = client->curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, http_client_write);
     }
     if (code == CURLE_OK) {
-        code = curl_easy_setopt(easy, CURLOPT_WRITEDATA, sink);
+        code = client->curl.easy_setopt(easy, CURLOPT_WRITEDATA, sink);
     }
     if (code != CURLE_OK) {
         return deft_fail(error, DEFT_NO_MEMORY, (int32_t)code, "a request cannot be made: %s",
-                         curl_easy_strerror(code));
+                         client->curl.easy_strerror(code));
     }
     return DEFT_OK;
 }
@@ -241,8 +242,8 @@ static enum deft_status http_client_result(struct http_client *client, CURLcode 
     }
     long http_status = 0;
     curl_off_t retry_after_s = 0;
-    (void)curl_easy_getinfo(client->easy, CURLINFO_RESPONSE_CODE, &http_status);
-    (void)curl_easy_getinfo(client->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
+    (void)client->curl.easy_getinfo(client->easy, CURLINFO_RESPONSE_CODE, &http_status);
+    (void)client->curl.easy_getinfo(client->easy, CURLINFO_RETRY_AFTER, &retry_after_s);
     *out = (struct http_reply){.status = (int)http_status,
                                .body = sink->bytes,
                                .n_bytes = sink->n_bytes,
@@ -257,11 +258,12 @@ enum deft_status http_client_request(struct http_client *client, const char *met
     struct http_client_body sink = {.status = DEFT_OK};
     CURLcode code = CURLE_OK;
     /* "Expect: 100-continue" would cost a second against servers that do not answer it. */
-    struct curl_slist *headers = curl_slist_append(NULL, "Expect:");
+    struct curl_slist *headers = client->curl.slist_append(NULL, "Expect:");
     if (headers != NULL && body != NULL) {
-        struct curl_slist *longer = curl_slist_append(headers, "Content-Type: application/json");
+        struct curl_slist *longer =
+            client->curl.slist_append(headers, "Content-Type: application/json");
         if (longer == NULL) {
-            curl_slist_free_all(headers);
+            client->curl.slist_free_all(headers);
         }
         headers = longer;
     }
@@ -282,7 +284,7 @@ enum deft_status http_client_request(struct http_client *client, const char *met
     }
 done:
     free(sink.bytes);
-    curl_slist_free_all(headers);
+    client->curl.slist_free_all(headers);
     return status;
 }
 

@@ -9,12 +9,9 @@
 
 #include <deft/status.h>
 
-/* Once per process, before threads start, and at its end. */
-DEFT_NODISCARD enum deft_status http_client_global_init(struct deft_error *error);
-void http_client_global_done(void);
-
 /* A connection that is kept alive between requests. One thread at a time. `base_url` is
- * http://HOST[:PORT] or https://..., with an optional path prefix. */
+ * http://HOST[:PORT] or https://..., with an optional path prefix. libcurl is loaded here:
+ * DEFT_UNSUPPORTED when there is none. */
 struct http_client;
 DEFT_NODISCARD enum deft_status http_client_open(const char *base_url, struct http_client **out,
                                                  struct deft_error *error);

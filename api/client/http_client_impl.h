@@ -2,11 +2,11 @@
 #ifndef HTTP_CLIENT_IMPL_H
 #define HTTP_CLIENT_IMPL_H
 
-#include <curl/curl.h>
-
+#include "client/curl_late.h"
 #include "client/http_client.h"
 
 struct http_client {
+    struct curl_late curl;
     CURL *easy;
     CURLM *multi;
     char *base_url; /* without a slash at its end */

@@ -22,7 +22,8 @@ static size_t http_events_write(char *bytes, size_t size, size_t n, void *contex
     struct http_events *events = context;
     long http_status = 0;
     events->last_ns = clock_monotonic_ns();
-    (void)curl_easy_getinfo(events->client->easy, CURLINFO_RESPONSE_CODE, &http_status);
+    (void)events->client->curl.easy_getinfo(events->client->easy, CURLINFO_RESPONSE_CODE,
+                                            &http_status);
     if (http_status == 200) {
         events->status = sse_feed(&events->parser, bytes, size * n, events->on_event,
                                   events->context, &events->error);
@@ -49,7 +50,8 @@ static enum deft_status http_events_result(struct http_events *events, CURLcode 
         return deft_fail(error, events->status, events->error.backend_code, "%s",
                          events->error.text);
     }
-    (void)curl_easy_getinfo(events->client->easy, CURLINFO_RESPONSE_CODE, &http_status);
+    (void)events->client->curl.easy_getinfo(events->client->easy, CURLINFO_RESPONSE_CODE,
+                                            &http_status);
     /* A server that dies in the middle of a stream has ended it too. */
     if (http_status == 200 && (code == CURLE_OK || code == CURLE_PARTIAL_FILE ||
                                code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)) {
@@ -64,16 +66,17 @@ static enum deft_status http_events_result(struct http_events *events, CURLcode 
                      events->client->base_url, http_status);
 }
 
-static struct curl_slist *http_events_headers(const char *last_id) {
-    struct curl_slist *headers = curl_slist_append(NULL, "Accept: text/event-stream");
+static struct curl_slist *http_events_headers(const struct http_client *client,
+                                              const char *last_id) {
+    struct curl_slist *headers = client->curl.slist_append(NULL, "Accept: text/event-stream");
     if (headers == NULL || last_id == NULL || last_id[0] == '\0') {
         return headers;
     }
     char line[SSE_WORD_BYTES + sizeof("Last-Event-ID: ")];
     (void)snprintf(line, sizeof(line), "Last-Event-ID: %s", last_id);
-    struct curl_slist *longer = curl_slist_append(headers, line);
+    struct curl_slist *longer = client->curl.slist_append(headers, line);
     if (longer == NULL) {
-        curl_slist_free_all(headers);
+        client->curl.slist_free_all(headers);
     }
     return longer;
 }
@@ -90,14 +93,15 @@ enum deft_status http_client_events(struct http_client *client, const char *path
                                  .last_ns = clock_monotonic_ns()};
     CURLcode code = CURLE_OK;
     enum deft_status status;
-    struct curl_slist *headers = http_events_headers(last_id);
+    struct curl_slist *headers = http_events_headers(client, last_id);
     if (headers == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a request");
     }
     status = http_client_prepare(client, path, headers, error);
     if (status == DEFT_OK &&
-        (curl_easy_setopt(client->easy, CURLOPT_WRITEFUNCTION, http_events_write) != CURLE_OK ||
-         curl_easy_setopt(client->easy, CURLOPT_WRITEDATA, &events) != CURLE_OK)) {
+        (client->curl.easy_setopt(client->easy, CURLOPT_WRITEFUNCTION, http_events_write) !=
+             CURLE_OK ||
+         client->curl.easy_setopt(client->easy, CURLOPT_WRITEDATA, &events) != CURLE_OK)) {
         status = deft_fail(error, DEFT_UNSUPPORTED, 0, "an event stream cannot be asked for");
     }
     if (status == DEFT_OK) {
@@ -107,6 +111,6 @@ enum deft_status http_client_events(struct http_client *client, const char *path
         status = http_events_result(&events, code, error);
     }
     sse_done(&events.parser);
-    curl_slist_free_all(headers);
+    client->curl.slist_free_all(headers);
     return status;
 }

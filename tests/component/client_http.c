@@ -64,7 +64,6 @@ static struct http_server *start_server(struct http_client **out_client) {
                                                 .n_routes = 4};
     struct http_server *server = NULL;
     char url[64];
-    assert_int_equal(http_client_global_init(NULL), DEFT_OK);
     assert_int_equal(http_server_start(&options, &server, NULL), DEFT_OK);
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/", http_server_port(server));
     assert_int_equal(http_client_open(url, out_client, NULL), DEFT_OK);
@@ -74,7 +73,6 @@ static struct http_server *start_server(struct http_client **out_client) {
 static void stop_server(struct http_server *server, struct http_client *client) {
     http_client_close(client);
     http_server_stop(server);
-    http_client_global_done();
 }
 
 /* A listener that takes connections and never says a word. */
@@ -130,7 +128,6 @@ static void nobody_there_is_an_io_error_with_the_address(void **unused) {
     int fd = start_silent(&port);
     (void)close(fd);
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
-    assert_int_equal(http_client_global_init(NULL), DEFT_OK);
     /* A proxy variable must not make a difference. */
     assert_int_equal(setenv("http_proxy", "http://127.0.0.1:9", 1), 0);
     assert_int_equal(http_client_open(url, &client, &error), DEFT_OK);
@@ -140,7 +137,6 @@ static void nobody_there_is_an_io_error_with_the_address(void **unused) {
     assert_int_equal(http_client_open("ftp://host", &client, &error), DEFT_INVALID);
     assert_int_equal(http_client_open("127.0.0.1:80", &client, &error), DEFT_INVALID);
     assert_int_equal(http_client_open("", &client, &error), DEFT_INVALID);
-    http_client_global_done();
 }
 
 static void silence_ends_with_the_timeout_or_the_flag(void **unused) {
@@ -153,7 +149,6 @@ static void silence_ends_with_the_timeout_or_the_flag(void **unused) {
     char url[64];
     int fd = start_silent(&port);
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
-    assert_int_equal(http_client_global_init(NULL), DEFT_OK);
     assert_int_equal(http_client_open(url, &client, &error), DEFT_OK);
     int64_t begin_ns = clock_monotonic_ns();
     assert_int_equal(http_client_request(client, "GET", "/", NULL, 300, &reply, &error),
@@ -169,7 +164,6 @@ static void silence_ends_with_the_timeout_or_the_flag(void **unused) {
                      DEFT_CANCELLED);
     http_client_close(client);
     (void)close(fd);
-    http_client_global_done();
 }
 
 struct seen {
