@@ -25,12 +25,13 @@ static enum dsched_status allocate(struct program *program, struct dsched_error 
     size_t n_ops = (size_t)plan->n_buckets * plan->n_generations;
     int is_complete;
     program->op_ns = calloc(n_ops, sizeof(*program->op_ns));
+    program->bytes = calloc(plan->n_buckets, sizeof(*program->bytes));
     program->last = calloc(plan->n_generations, sizeof(*program->last));
     program->ends = calloc(program->cycle, sizeof(*program->ends));
     program->cut_ns = calloc(plan->n_buckets, sizeof(*program->cut_ns));
     program->cut_ready = calloc(plan->n_buckets, sizeof(*program->cut_ready));
-    is_complete = program->op_ns != NULL && program->last != NULL && program->ends != NULL &&
-                  program->cut_ns != NULL && program->cut_ready != NULL;
+    is_complete = program->op_ns != NULL && program->bytes != NULL && program->last != NULL &&
+                  program->ends != NULL && program->cut_ns != NULL && program->cut_ready != NULL;
     return is_complete ? DSCHED_OK : refuse_memory(error, "a simulation");
 }
 
@@ -83,21 +84,20 @@ static enum dsched_status fill_costs(struct program *program, const struct space
                                      struct dsched_error *error) {
     const struct dsched_plan *plan = program->plan;
     int64_t *ready_ns = calloc(plan->n_buckets, sizeof(*ready_ns));
-    uint64_t *bytes = calloc(plan->n_buckets, sizeof(*bytes));
     int64_t done_ns = 0;
     enum dsched_status status = DSCHED_OK;
-    if (ready_ns == NULL || bytes == NULL) {
+    if (ready_ns == NULL) {
         status = refuse_memory(error, "a simulation");
         goto done;
     }
-    space_measure(space, plan->buckets, plan->n_buckets, ready_ns, bytes);
+    space_measure(space, plan->buckets, plan->n_buckets, ready_ns, program->bytes);
     for (uint32_t g = 0; g < plan->n_generations; g++) {
         for (uint32_t b = 0; b < plan->n_buckets; b++) {
             size_t i = (size_t)g * plan->n_buckets + b;
-            program->op_ns[i] =
-                g > 0 && plan->ops[i].link == plan->ops[b].link
-                    ? program->op_ns[b]
-                    : dsched_link_ns(&program->profile->links[plan->ops[i].link], bytes[b]);
+            program->op_ns[i] = g > 0 && plan->ops[i].link == plan->ops[b].link
+                                    ? program->op_ns[b]
+                                    : dsched_link_ns(&program->profile->links[plan->ops[i].link],
+                                                     program->bytes[b]);
         }
     }
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
@@ -109,7 +109,6 @@ static enum dsched_status fill_costs(struct program *program, const struct space
     }
 done:
     free(ready_ns);
-    free(bytes);
     return status;
 }
 
@@ -145,6 +144,7 @@ void program_done(struct program *program) {
         return;
     }
     free(program->op_ns);
+    free(program->bytes);
     free(program->last);
     free(program->ends);
     free(program->cut_ns);
@@ -281,6 +281,7 @@ static int next_op(void *state, uint32_t link, int64_t now_ns, struct timeline_o
                                     cycle * program->cycle + program->last[i / plan->n_buckets],
                                 .generation = generation,
                                 .bucket = b,
+                                .bytes = program->bytes[b],
                                 .mark = i};
     return 1;
 }

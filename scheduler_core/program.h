@@ -28,6 +28,7 @@ struct program {
     enum program_ready ready;
     uint32_t cycle;      /* iterations */
     int64_t *op_ns;      /* [ops per cycle] */
+    uint64_t *bytes;     /* [n_buckets] */
     uint32_t *last;      /* [n_generations] last iteration within the cycle */
     int32_t *ends;       /* [cycle] generation that ends with this iteration, or -1 */
     uint32_t n_cuts;     /* pieces of a backward stage that ends a generation */

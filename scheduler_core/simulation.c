@@ -42,6 +42,7 @@ static void fill_plan_figures(const struct dsched_plan *plan, const struct space
     }
     report->mean_delay_milli = all == 0 ? 0 : (uint32_t)(weighted * 1000 / all);
     report->max_delay = dsched_plan_max_delay(plan);
+    report->cycle = dsched_plan_cycle(plan);
     report->updates_per_step_ppm =
         (uint32_t)(plan->n_generations * MULDIV_PPM / dsched_plan_cycle(plan));
     report->ops_per_step_milli = (uint32_t)(ops_per_cycle(plan) * 1000 / dsched_plan_cycle(plan));

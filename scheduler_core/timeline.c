@@ -54,6 +54,7 @@ static void start_ops(struct timeline *timeline) {
                                                    .iteration = link->op.iteration,
                                                    .generation = link->op.generation,
                                                    .bucket = link->op.bucket,
+                                                   .bytes = link->op.bytes,
                                                    .begin_ns = timeline->now_ns,
                                                    .end_ns = link->end_ns});
     }

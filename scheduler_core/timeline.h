@@ -25,7 +25,8 @@ struct timeline_op {
     uint64_t iteration;
     uint64_t generation;
     uint32_t bucket;
-    uint64_t mark; /* the program's own */
+    uint64_t bytes; /* for pictures; 0: not known */
+    uint64_t mark;  /* the program's own */
 };
 
 /* Numbers a program may need to describe where in its cycle it stands. */

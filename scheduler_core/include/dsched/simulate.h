@@ -25,6 +25,7 @@ struct dsched_report {
     uint32_t max_delay;
     uint32_t ops_per_step_milli;
     uint64_t pending_bytes;
+    uint32_t cycle; /* iterations after which the schedule repeats; 0: no plan says so */
 };
 
 /* A span of the timeline, for pictures and tests. Streams of one simulation arrive by begin time.
@@ -42,6 +43,7 @@ struct dsched_span {
     uint64_t iteration;  /* counted from the drained start */
     uint64_t generation; /* for DSCHED_LANE_LINK, counted from the start */
     uint32_t bucket;
+    uint64_t bytes; /* for DSCHED_LANE_LINK; 0: not known */
     int64_t begin_ns;
     int64_t end_ns;
 };
