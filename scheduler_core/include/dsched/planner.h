@@ -70,6 +70,35 @@ DSCHED_NODISCARD enum dsched_status dsched_knapsack(const struct dsched_item *it
                                                     uint64_t node_limit, uint8_t *out_taken,
                                                     int64_t *out_value, uint32_t *out_gap_ppm);
 
+/* --- many knapsacks: links ----------------------------------------------------------------------
+ * Gives every bucket a link such that the last one lands as early as possible; or, with `values`,
+ * such that the value of what lands after `deadline_ns` is least while nothing lands after
+ * `limit_ns` (a stage is a knapsack per link, value is communication hidden). A link takes its
+ * buckets in order, each once it is ready. Label search with dominance and a fractional bound
+ * (docs/planner.md), never worse than giving each bucket to the link where it lands first. */
+struct dsched_packing {
+    uint32_t n_buckets;      /* 1..DSCHED_MAX_BUCKETS */
+    uint32_t n_links;        /* 1..DSCHED_MAX_LINKS */
+    const int64_t *ready_ns; /* [n_buckets], >= 0, never falling; NULL: all ready at 0, where
+                                without values the order does not matter */
+    const int64_t *costs_ns; /* [n_links * n_buckets], link-major, >= 0 */
+    const int64_t *values;   /* [n_buckets], >= 0; NULL: none */
+    int64_t deadline_ns;     /* with values only, as is limit_ns */
+    int64_t limit_ns;
+    uint32_t n_labels; /* 1..DSCHED_MAX_LABELS kept per bucket: more are exact for more buckets */
+};
+/* 4096 labels are exact for every instance of the tests of up to 12 buckets, and cost half a MiB
+ * per bucket at most. */
+#define DSCHED_MAX_LABELS 4096u
+
+/* `out_links` has [n_buckets]. *out_result is the landing time, or the late value;
+ * *out_gap_ppm tells by how much of it the optimum may be less (0 = proven optimal).
+ * DSCHED_INFEASIBLE when nothing was found that lands by limit_ns; DSCHED_LIMIT when the sum of all
+ * times overflows. */
+DSCHED_NODISCARD enum dsched_status dsched_pack(const struct dsched_packing *packing,
+                                                uint8_t *out_links, int64_t *out_result,
+                                                uint32_t *out_gap_ppm);
+
 #ifdef __cplusplus
 }
 #endif
