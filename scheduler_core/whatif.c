@@ -83,7 +83,7 @@ static int64_t sample_ns(const struct ring *ring, int64_t ns, int64_t least_ns) 
 static void scale_link(const struct ring *ring, struct dsched_link *link) {
     uint64_t bytes_per_s;
     int64_t least_ns;
-    if (link->n_samples > 0) {
+    if (link->samples != NULL) {
         least_ns = link->samples[0].ns;
         for (uint32_t i = 0; i < link->n_samples; i++) {
             link->samples[i].ns = sample_ns(ring, link->samples[i].ns, least_ns);
@@ -97,7 +97,7 @@ static void scale_link(const struct ring *ring, struct dsched_link *link) {
 }
 
 static void free_links(struct dsched_link *links, uint32_t n_links) {
-    for (uint32_t l = 0; l < n_links; l++) {
+    for (uint32_t l = 0; links != NULL && l < n_links; l++) {
         free(links[l].samples);
     }
     free(links);

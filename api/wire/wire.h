@@ -21,6 +21,8 @@
 #include <dsched/plan.h>
 #include <dsched/planner.h>
 #include <dsched/profile.h>
+#include <dsched/simulate.h>
+#include <dsched/window.h>
 
 #define WIRE_ID_BYTES   128u
 #define WIRE_TEXT_BYTES 512u
@@ -49,6 +51,25 @@ DEFT_NODISCARD enum deft_status wire_plan_encode(const struct dsched_plan *plan,
 /* Candidates and the reason of the choice, for /explain and `deft plan --json`. */
 DEFT_NODISCARD enum deft_status wire_solution_encode(const struct dsched_solution *solution,
                                                      char **out, struct deft_error *error);
+
+/* --- timeline: deft.timeline/1, what a policy or plan does on a profile ------------------------
+ * {"schema":"deft.timeline/1","profile":"gpt2","world_size":16,"policy":"deft","rule":"averaged",
+ *  "note":"","compute_ns":..,"coverage":1.3,"links":["nccl",...],"report":{"step_ns":..,...},
+ *  "window":{"first_iteration":..,"n_iterations":..,"span_ns":..,"cut":false,
+ *   "stages":[["forward",iteration,begin_ns,end_ns],...],
+ *   "transfers":[[link,generation,bucket,bytes,begin_ns,end_ns],...]}}
+ * Stages are "forward", "backward", "optimizer" and "exposed", the wait for communication. Times
+ * count from the begin of the window and are negative for what began before it; bytes are null
+ * where a policy does not tell them. "cut" says that spans at the end were left out. Without a
+ * window only the figures are there. For pictures: there is no decoder in C. */
+struct wire_timeline {
+    const struct dsched_profile *profile;
+    const char *policy;
+    const struct dsched_outcome *outcome;
+    const struct dsched_window *window; /* NULL: none */
+};
+DEFT_NODISCARD enum deft_status wire_timeline_encode(const struct wire_timeline *in, char **out,
+                                                     struct deft_error *error);
 
 /* --- registration: POST /jobs/{job}/incarnations ---------------------------------------------- */
 struct wire_link {

@@ -41,6 +41,9 @@ DEFT_NODISCARD enum deft_status wire_plan_from_message(struct wire_plan_message 
 DEFT_NODISCARD enum deft_status wire_plan_write(const struct dsched_plan *plan, const char *key,
                                                 struct json_out *out, struct deft_error *error);
 
+/* "report": what a simulation came to. */
+void wire_figures_write(const struct dsched_report *report, uint32_t n_links, struct json_out *out);
+
 /* 1 when `text` is one of the NULL-terminated names. */
 int wire_is_one_of(const char *text, const char *const *names);
 
