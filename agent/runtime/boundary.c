@@ -71,7 +71,8 @@ static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error
                                 .hash = named->hash,
                                 .boundary = rt->iteration,
                                 .drain = __atomic_load_n(&rt->drain_wished, __ATOMIC_RELAXED),
-                                .stop = __atomic_load_n(&rt->stop_wished, __ATOMIC_RELAXED)};
+                                .stop = __atomic_load_n(&rt->stop_wished, __ATOMIC_RELAXED),
+                                .finish = __atomic_load_n(&rt->finish_wished, __ATOMIC_RELAXED)};
     struct control_result result = {.known = 0};
     int64_t wait_ns = 0;
     enum deft_status status = control_post(&rt->control, &vote);
@@ -94,8 +95,12 @@ static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error
                     rt->candidate->seq == result.seq;
     rt->update.stop_agreed = (uint32_t)result.stop;
     rt->update.drain_agreed = (uint32_t)result.drain;
+    rt->update.finish_agreed = (uint32_t)result.finish;
     if (result.drain) {
         __atomic_store_n(&rt->drain_wished, 0, __ATOMIC_RELAXED);
+    }
+    if (result.finish) {
+        __atomic_store_n(&rt->finish_wished, 0, __ATOMIC_RELAXED);
     }
     return DEFT_OK;
 }
@@ -319,14 +324,18 @@ static enum deft_status boundary_post_part(struct deft_runtime *rt, struct deft_
     return DEFT_OK;
 }
 
+void boundary_anchor(struct deft_runtime *rt) {
+    if (rt->engine->anchor != NULL) {
+        averaged_save(rt, rt->engine->anchor);
+    }
+}
+
 static void boundary_switch(struct deft_runtime *rt) {
     struct engine *old = rt->engine;
     rt->engine = rt->candidate;
     rt->candidate = NULL;
     rt->switching = 0;
-    if (rt->engine->anchor != NULL) {
-        averaged_save(rt, rt->engine->anchor);
-    }
+    boundary_anchor(rt);
     rt->stats.switches++;
     mailbox_event(&rt->mailbox, IPC_EVENT_SWITCHED, rt->engine->seq, rt->iteration + 1, 0, "");
     mailbox_retire(&rt->mailbox, old);

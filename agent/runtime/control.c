@@ -5,7 +5,7 @@
 #include "base/clock.h"
 
 /* One MAX serves for maxima and, of the complement, for minima: max(~x) = ~min(x). */
-enum { SEQ, SEQ_MIN, HASH, HASH_MIN, BOUNDARY, BOUNDARY_MIN, DRAIN, STOP };
+enum { SEQ, SEQ_MIN, HASH, HASH_MIN, BOUNDARY, BOUNDARY_MIN, DRAIN, STOP, UNFINISHED };
 
 enum deft_status control_post(struct control *control, const struct control_vote *vote) {
     struct control_round *round = &control->rounds[control->n_posted % (CONTROL_LAG + 1)];
@@ -18,6 +18,7 @@ enum deft_status control_post(struct control *control, const struct control_vote
     values[BOUNDARY_MIN] = ~values[BOUNDARY];
     values[DRAIN] = vote->drain;
     values[STOP] = vote->stop;
+    values[UNFINISHED] = !vote->finish;
     control->n_posted++;
     if (control->link == NULL) {
         return DEFT_OK;
@@ -56,5 +57,6 @@ enum deft_status control_result(struct control *control, struct control_result *
     out->out_of_step = values[BOUNDARY] != ~values[BOUNDARY_MIN];
     out->drain = values[DRAIN] != 0;
     out->stop = values[STOP] != 0;
+    out->finish = values[UNFINISHED] == 0;
     return DEFT_OK;
 }

@@ -18,19 +18,21 @@ struct control_vote {
     uint64_t boundary;
     int drain;
     int stop;
+    int finish;
 };
 struct control_result {
     int known;    /* 0 for the first CONTROL_LAG boundaries */
     int agreed;   /* all ranks named the same plan */
     uint64_t seq; /* that plan */
     int conflict; /* same seq, different hash: the controller's fault; nobody switches */
-    int drain;
+    int drain;    /* some rank wishes it, as for stop */
     int stop;
+    int finish;      /* all ranks wish it */
     int out_of_step; /* ranks are at different boundaries: the caller's loop differs between ranks
                       */
 };
 
-#define CONTROL_VALUES 8u
+#define CONTROL_VALUES 9u
 struct control {
     const struct link_ops *ops;
     struct link *link; /* NULL in a world of one rank: a vote is its own result */

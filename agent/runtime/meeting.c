@@ -17,6 +17,7 @@ struct meeting_card {
     int32_t rank;
     int32_t n_ranks;
     uint64_t table_hash;
+    uint64_t first_plan; /* a hash of its bytes; 0: none */
     uint32_t n_links;
     uint32_t has_parameters;
     char job_id[IPC_ID_BYTES];
@@ -41,6 +42,15 @@ static enum deft_status meeting_gather(struct deft_runtime *rt, const void *in, 
                      "rank %d: the all-gather that the caller supplied failed", rt->options.rank);
 }
 
+static uint64_t meeting_plan_hash(const struct deft_runtime *rt) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    const uint8_t *bytes = rt->first_plan;
+    for (size_t i = 0; bytes != NULL && i < rt->options.first_plan_bytes; i++) {
+        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+    }
+    return bytes == NULL ? 0 : hash;
+}
+
 static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *card) {
     memset(card, 0, sizeof(*card));
     card->started_ns = (uint64_t)clock_wall_ns();
@@ -50,6 +60,7 @@ static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *car
     if (rt->life == RUNTIME_OPEN && rt->space.n_bytes > 0) {
         struct dsched_table table = gradspace_table(&rt->space);
         card->table_hash = dsched_table_hash(&table);
+        card->first_plan = meeting_plan_hash(rt);
         card->has_parameters = (uint32_t)gradspace_has_parameters(&rt->space);
         for (const char *c = rt->options.links; *c != '\0'; c++) {
             card->n_links += *c == ',';
@@ -83,8 +94,9 @@ enum deft_status meeting_begin(struct deft_runtime *rt, struct deft_error *error
     rt->allgather = options->allgather;
     rt->allgather_context = options->allgather_context;
     if (rt->allgather == NULL) {
-        status = star_open(options->master_host, options->master_port, options->rank,
-                           options->n_ranks, options->connect_timeout_ns, &rt->star, error);
+        status =
+            star_open(options->master_host, options->master_port, options->master_fd, options->rank,
+                      options->n_ranks, options->connect_timeout_ns, &rt->star, error);
         rt->allgather = star_allgather;
         rt->allgather_context = rt->star;
     }
@@ -125,6 +137,8 @@ enum deft_status meeting_compare(struct deft_runtime *rt, struct deft_error *err
         const char *what = NULL;
         if (cards[r].table_hash != cards[0].table_hash) {
             what = "tensors (number, sizes, types or order)";
+        } else if (cards[r].first_plan != cards[0].first_plan) {
+            what = "first plans";
         } else if (cards[r].has_parameters != cards[0].has_parameters) {
             what = "registered parameters";
         } else if (cards[r].n_links != cards[0].n_links) {

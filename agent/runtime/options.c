@@ -61,6 +61,7 @@ enum deft_status deft_options_init(struct deft_options *options, struct deft_err
     struct deft_options found = {.size_bytes = sizeof(found),
                                  .connect_timeout_ns = 60 * OPTIONS_NS_PER_S,
                                  .op_timeout_ns = 1800 * OPTIONS_NS_PER_S,
+                                 .master_fd = -1,
                                  .capabilities = 0};
     uint64_t rank = 0;
     uint64_t n_ranks = 1;

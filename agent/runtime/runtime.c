@@ -59,6 +59,16 @@ static enum deft_status runtime_copy_options(struct deft_runtime *rt,
                                              const struct deft_options *options,
                                              struct deft_error *error) {
     rt->options = *options;
+    rt->options.first_plan = NULL;
+    if (options->first_plan != NULL) {
+        void *copy = malloc(options->first_plan_bytes + 1);
+        if (copy == NULL) {
+            return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a first plan");
+        }
+        memcpy(copy, options->first_plan, options->first_plan_bytes);
+        rt->first_plan = copy;
+        rt->options.first_plan = copy;
+    }
     const char **texts[] = {&rt->options.job_id, &rt->options.job_name, &rt->options.master_host,
                             &rt->options.links, &rt->options.agent_socket};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -166,6 +176,9 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
         status = probe_share_parameters(rt, error);
     }
     if (status == DEFT_OK) {
+        status = admission_first(rt, error);
+    }
+    if (status == DEFT_OK) {
         rt->clock_origin_ns = clock_monotonic_ns();
         status = telemetry_start(rt, error);
     }
@@ -178,56 +191,20 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
     return status;
 }
 
-enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t hash,
-                                const void *bytes, size_t n_bytes, struct deft_error *error) {
-    struct dsched_table table = gradspace_table(&rt->space);
-    struct dsched_error why = {.text = ""};
-    struct dsched_plan plan;
-    struct engine *engine = NULL;
-    memset(&plan, 0, sizeof(plan));
-    enum deft_status status = DEFT_OK;
-    if (dsched_plan_decode(bytes, n_bytes, &plan, &why) != DSCHED_OK ||
-        dsched_plan_validate(&plan, &table, rt->n_links, &why) != DSCHED_OK) {
-        status = deft_fail(error, DEFT_INVALID, 0, "plan %" PRIu64 ": %s", seq, why.text);
-    } else if (dsched_plan_hash(&plan) != hash) {
-        status =
-            deft_fail(error, DEFT_MISMATCH, 0,
-                      "plan %" PRIu64 ": its hash is %016" PRIx64 ", %016" PRIx64 " was announced",
-                      seq, dsched_plan_hash(&plan), hash);
-    } else if ((plan.rule == DSCHED_LOOKAHEAD || plan.rule == DSCHED_AVERAGED) &&
-               !gradspace_has_parameters(&rt->space)) {
-        status = deft_fail(error, DEFT_UNSUPPORTED, 0,
-                           "plan %" PRIu64 ": rule %s needs registered f32 or f64 parameters", seq,
-                           dsched_rule_name(plan.rule));
-    } else if ((plan.rule == DSCHED_LOOKAHEAD &&
-                (rt->options.capabilities & DEFT_CAN_PREVIEW) == 0) ||
-               (plan.rule == DSCHED_DELAYED && (rt->options.capabilities & DEFT_CAN_SKIP) == 0) ||
-               (plan.rule == DSCHED_AVERAGED &&
-                (rt->options.capabilities & DEFT_CAN_AVERAGE) == 0)) {
-        status = deft_fail(error, DEFT_UNSUPPORTED, 0,
-                           "plan %" PRIu64 ": this program's loop cannot run rule %s", seq,
-                           dsched_rule_name(plan.rule));
-    } else if (rt->options.max_pending_bytes != 0 &&
-               engine_bytes(&plan, &rt->space) > rt->options.max_pending_bytes) {
-        status = deft_fail(error, DEFT_LIMIT, 0,
-                           "plan %" PRIu64 " needs %" PRIu64 " bytes, %" PRIu64 " are allowed", seq,
-                           engine_bytes(&plan, &rt->space), rt->options.max_pending_bytes);
-    } else {
-        status = engine_create(&plan, seq, &rt->space, &engine, error);
-    }
-    dsched_plan_done(&plan);
-    if (status == DEFT_OK) {
-        mailbox_offer(&rt->mailbox, engine);
-    }
-    return status;
-}
-
 void deft_stop_request(struct deft_runtime *rt) {
     __atomic_store_n(&rt->stop_wished, 1, __ATOMIC_RELAXED);
 }
 
 void deft_drain_request(struct deft_runtime *rt) {
     __atomic_store_n(&rt->drain_wished, 1, __ATOMIC_RELAXED);
+}
+
+void deft_finish_request(struct deft_runtime *rt) {
+    __atomic_store_n(&rt->finish_wished, 1, __ATOMIC_RELAXED);
+}
+
+size_t deft_plan_export(const struct deft_runtime *rt, void *out, size_t capacity_bytes) {
+    return rt->engine == NULL ? 0 : dsched_plan_encode(&rt->engine->plan, out, capacity_bytes);
 }
 
 void deft_stats(const struct deft_runtime *rt, struct deft_stats *out) {
@@ -303,6 +280,7 @@ void deft_close(struct deft_runtime *rt) {
     free(rt->was_given);
     free(rt->readiness_sum_ns);
     free(rt->states);
+    free(rt->first_plan);
     gradspace_done(&rt->space);
     for (size_t i = 0; i < sizeof(rt->strings) / sizeof(rt->strings[0]); i++) {
         free(rt->strings[i]);

@@ -4,6 +4,7 @@
  *   star*.c      bootstrap and watch          probe.c      first use of the links
  *   gradients.c  forward, backward, grad_ready: accumulate and post
  *   boundary.c   step and drain: the state machine, plan switch
+ *   admission.c  may this rank run that plan?
  *   averaged.c   what a boundary does under averaged
  *   state.c      optimizer state, averaged at a drain
  *   failure.c    from a broken link to one sentence
@@ -55,6 +56,7 @@ enum runtime_phase {
 struct deft_runtime {
     struct deft_options options; /* strings owned by `strings` */
     char *strings[5];
+    void *first_plan; /* owned copy; NULL: none */
     enum runtime_life life;
     char incarnation_key[IPC_ID_BYTES];
     uint64_t started_ns; /* wall clock of rank 0's open, the same on all ranks */
@@ -99,6 +101,7 @@ struct deft_runtime {
     /* Wishes: written by any thread or signal handler. */
     int stop_wished; /* atomic */
     int drain_wished;
+    int finish_wished;
 
     /* Failure: the watch's thread may write `lost`. */
     pthread_mutex_t failure_lock;
@@ -141,11 +144,16 @@ DEFT_NODISCARD enum deft_status boundary_wait(struct deft_runtime *rt, struct en
                                               struct deft_error *error);
 /* The op's data has been used: its lane is free again. */
 void boundary_retire(struct deft_runtime *rt, struct engine_op *op);
-/* A validated plan that this rank could run next; takes ownership of nothing. For telemetry and
- * tests. A plan that is refused is reported to the agent with the sentence. */
-DEFT_NODISCARD enum deft_status boundary_offer(struct deft_runtime *rt, uint64_t seq, uint64_t hash,
-                                               const void *bytes, size_t n_bytes,
-                                               struct deft_error *error);
+/* The parameters of now become the running engine's anchor, where its rule keeps one. */
+void boundary_anchor(struct deft_runtime *rt);
+
+/* admission.c */
+/* A plan from the agent that this rank could run next; takes ownership of nothing. Any thread. */
+DEFT_NODISCARD enum deft_status admission_offer(struct deft_runtime *rt, uint64_t seq,
+                                                uint64_t hash, const void *bytes, size_t n_bytes,
+                                                struct deft_error *error);
+/* The plan of options.first_plan runs from the first iteration on. No-op without one. */
+DEFT_NODISCARD enum deft_status admission_first(struct deft_runtime *rt, struct deft_error *error);
 
 /* averaged.c */
 /* After the caller's own step: captures, posts, lands. */

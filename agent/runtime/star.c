@@ -129,11 +129,14 @@ static enum deft_status star_listen(struct star *star, int *out_fd, struct deft_
     return DEFT_OK;
 }
 
-static enum deft_status star_gather_ranks(struct star *star, int64_t timeout_ns,
+/* Closes `listener`. */
+static enum deft_status star_gather_ranks(struct star *star, int listener, int64_t timeout_ns,
                                           struct deft_error *error) {
     int64_t deadline_ns = clock_monotonic_ns() + timeout_ns;
-    int listener = -1;
-    enum deft_status status = star_listen(star, &listener, error);
+    enum deft_status status = DEFT_OK;
+    if (listener < 0) {
+        status = star_listen(star, &listener, error);
+    }
     int32_t n_missing = star->n_ranks - 1;
     while (status == DEFT_OK && n_missing > 0) {
         if (!star_io_poll(listener, POLLIN, deadline_ns)) {
@@ -149,9 +152,7 @@ static enum deft_status star_gather_ranks(struct star *star, int64_t timeout_ns,
             n_missing += star->peers[r].fd < 0;
         }
     }
-    if (listener >= 0) {
-        (void)close(listener);
-    }
+    star_io_close(listener);
     return status;
 }
 
@@ -222,14 +223,15 @@ static enum deft_status star_connect(struct star *star, const char *host, int64_
 
 /* --- public ----------------------------------------------------------------------------------- */
 
-enum deft_status star_open(const char *master_host, uint16_t master_port, int32_t rank,
-                           int32_t n_ranks, int64_t timeout_ns, struct star **out,
+enum deft_status star_open(const char *master_host, uint16_t master_port, int listener,
+                           int32_t rank, int32_t n_ranks, int64_t timeout_ns, struct star **out,
                            struct deft_error *error) {
     struct star *star = calloc(1, sizeof(*star));
     struct star_peer *peers = calloc((size_t)n_ranks, sizeof(*peers));
     if (star == NULL || peers == NULL) {
         free(star);
         free(peers);
+        star_io_close(listener);
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %d connections", n_ranks);
     }
     for (int32_t r = 0; r < n_ranks; r++) {
@@ -250,8 +252,11 @@ enum deft_status star_open(const char *master_host, uint16_t master_port, int32_
     (void)pthread_condattr_destroy(&attributes);
     enum deft_status status = DEFT_OK;
     if (n_ranks > 1) {
-        status = rank == 0 ? star_gather_ranks(star, timeout_ns, error)
+        status = rank == 0 ? star_gather_ranks(star, listener, timeout_ns, error)
                            : star_connect(star, master_host, timeout_ns, error);
+    }
+    if (n_ranks == 1 || rank != 0) {
+        star_io_close(listener);
     }
     if (status != DEFT_OK) {
         star_close(star, NULL);

@@ -18,12 +18,14 @@
 
 struct star;
 
-/* Collective. Rank 0 listens on master_port of all addresses, the others connect to
- * master_host:master_port; patient until `timeout_ns` has passed, since ranks start at different
+/* Collective. Rank 0 listens on master_port of all addresses, or on the listening socket `listener`
+ * unless that is -1 (taken over, also on failure); the others connect to master_host:master_port;
+ * patient until `timeout_ns` has passed, since ranks start at different
  * times. DEFT_TIMEOUT names who is missing. A world of one rank opens no socket. */
 DEFT_NODISCARD enum deft_status star_open(const char *master_host, uint16_t master_port,
-                                          int32_t rank, int32_t n_ranks, int64_t timeout_ns,
-                                          struct star **out, struct deft_error *error);
+                                          int listener, int32_t rank, int32_t n_ranks,
+                                          int64_t timeout_ns, struct star **out,
+                                          struct deft_error *error);
 
 /* Collective: n_bytes from every rank, in rank order, into out. Only before star_watch. The
  * signature is deft_allgather_fn with the star as context. Returns 0 or 1. */

@@ -12,6 +12,12 @@
 #include "base/clock.h"
 #include "runtime/star.h"
 
+void star_io_close(int fd) {
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
 #define STAR_IO_NS_PER_MS INT64_C(1000000)
 #define STAR_IO_POLL_MS   1000
 

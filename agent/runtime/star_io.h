@@ -33,6 +33,9 @@ struct star_io_hello {
 /* Texts in FAIL, LOST and REFUSE messages, cut to this. */
 #define STAR_IO_TEXT_BYTES 320u
 
+/* Takes -1. */
+void star_io_close(int fd);
+
 /* `backend_code` of the error is the errno; DEFT_CLOSED when the peer has closed, DEFT_TIMEOUT when
  * `deadline_ns` (monotonic) has passed. Texts are short: callers say who and where. */
 DEFT_NODISCARD enum deft_status star_io_send(int fd, uint32_t type, const void *bytes,

@@ -42,11 +42,12 @@ static void state_landed(struct link_op *op) {
     buffer->landed_sq = kernels_norm(buffer->dtype, buffer->data, buffer->elements);
 }
 
-enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error) {
+static enum deft_status state_reduce(struct deft_runtime *rt, struct state_buffer *buffers,
+                                     uint32_t n_buffers, struct deft_error *error) {
     const struct runtime_link *link = &rt->links[0];
     enum deft_status status = DEFT_OK;
-    for (uint32_t i = 0; i < rt->n_states && status == DEFT_OK; i++) {
-        struct state_buffer *buffer = &rt->states[i];
+    for (uint32_t i = 0; i < n_buffers && status == DEFT_OK; i++) {
+        struct state_buffer *buffer = &buffers[i];
         kernels_scale(buffer->dtype, buffer->data, buffer->elements,
                       1.0 / (double)rt->options.n_ranks);
         buffer->op = (struct link_op){.data = buffer->data,
@@ -57,12 +58,36 @@ enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error
                                       .owner = buffer};
         status = link->ops->post(link->link, &buffer->op);
     }
-    for (uint32_t i = 0; i < rt->n_states && status == DEFT_OK; i++) {
-        struct state_buffer *buffer = &rt->states[i];
+    for (uint32_t i = 0; i < n_buffers && status == DEFT_OK; i++) {
+        struct state_buffer *buffer = &buffers[i];
         status = link->ops->wait(link->link, &buffer->op, INT64_MAX);
         if (status == DEFT_OK && !isfinite(buffer->landed_sq)) {
             memset(buffer->data, 0, (size_t)buffer->elements * dsched_dtype_bytes(buffer->dtype));
         }
     }
     return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
+}
+
+enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error) {
+    return state_reduce(rt, rt->states, rt->n_states, error);
+}
+
+enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,
+                              enum deft_dtype dtype, struct deft_error *error) {
+    struct state_buffer buffer = {
+        .data = data, .elements = elements, .dtype = (enum dsched_dtype)dtype};
+    if (failure_check(rt, error) != DEFT_OK) {
+        return rt->failure.status;
+    }
+    if (data == NULL || elements == 0 || elements > DSCHED_MAX_ELEMENTS ||
+        dsched_dtype_bytes(buffer.dtype) == 0) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "deft_average expects memory, 1..2^40 elements and a known type");
+    }
+    if (rt->life != RUNTIME_COMMITTED || rt->phase != PHASE_COMPUTE || rt->n_given > 0) {
+        return deft_fail(
+            error, DEFT_STATE, 0, "deft_average was called %s, expected between two iterations",
+            rt->life != RUNTIME_COMMITTED ? "before deft_commit" : "inside an iteration");
+    }
+    return rt->options.n_ranks == 1 ? DEFT_OK : state_reduce(rt, &buffer, 1, error);
 }

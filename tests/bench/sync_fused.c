@@ -80,8 +80,9 @@ static enum deft_status open_fused(const struct deft_options *options,
         fused->gradients[t] = mlp->tensors[t].gradients;
     }
     (void)strncpy(fused->stats.rule, "fused", sizeof(fused->stats.rule) - 1);
-    status = star_open(options->master_host, options->master_port, options->rank, options->n_ranks,
-                       options->connect_timeout_ns, &fused->star, error);
+    status =
+        star_open(options->master_host, options->master_port, options->master_fd, options->rank,
+                  options->n_ranks, options->connect_timeout_ns, &fused->star, error);
     if (status == DEFT_OK) {
         status = open_link(fused, options, error);
     }

@@ -116,8 +116,8 @@ static void train(struct world_rank *self) {
     add_tensors(&state);
     (void)dsched_plan_encode(&shared->plan, bytes, n_bytes);
     WORLD_CHECK(self,
-                boundary_offer(self->rt, 1, dsched_plan_hash(&shared->plan), bytes, n_bytes,
-                               &error) == DEFT_OK,
+                admission_offer(self->rt, 1, dsched_plan_hash(&shared->plan), bytes, n_bytes,
+                                &error) == DEFT_OK,
                 "%s", error.text);
     free(bytes);
     do { /* exact steps until the plan runs */

@@ -55,7 +55,8 @@ static void gather_in_order(int rank, int n, uint16_t port) {
     struct star *star = NULL;
     uint64_t own[3];
     uint64_t all[3 * MAX_RANKS];
-    if (star_open("127.0.0.1", port, rank, n, testing_deadline_ns(20), &star, NULL) != DEFT_OK) {
+    if (star_open("127.0.0.1", port, -1, rank, n, testing_deadline_ns(20), &star, NULL) !=
+        DEFT_OK) {
         _exit(1);
     }
     for (uint64_t round = 0; round < 50; round++) {
@@ -103,10 +104,10 @@ static void missing_ranks_are_named(void **state) {
     (void)state;
     struct star *star = NULL;
     struct deft_error error = {.text = ""};
-    assert_int_equal(star_open("127.0.0.1", free_port(), 0, 3, 200000000, &star, &error),
+    assert_int_equal(star_open("127.0.0.1", free_port(), -1, 0, 3, 200000000, &star, &error),
                      DEFT_TIMEOUT);
     assert_non_null(strstr(error.text, "1, 2"));
-    assert_int_equal(star_open("127.0.0.1", free_port(), 2, 3, 200000000, &star, &error),
+    assert_int_equal(star_open("127.0.0.1", free_port(), -1, 2, 3, 200000000, &star, &error),
                      DEFT_TIMEOUT);
     assert_non_null(strstr(error.text, "rank 2"));
     assert_non_null(strstr(error.text, "127.0.0.1"));
@@ -123,7 +124,7 @@ static void a_rank_that_comes_twice_is_refused(void **state) {
     for (int i = 0; i < 2; i++) {
         children[i] = fork();
         if (children[i] == 0) {
-            if (star_open("127.0.0.1", port, 1, 3, testing_deadline_ns(20), &star, NULL) ==
+            if (star_open("127.0.0.1", port, -1, 1, 3, testing_deadline_ns(20), &star, NULL) ==
                 DEFT_OK) {
                 char in = 0;
                 char out[3];
@@ -132,7 +133,7 @@ static void a_rank_that_comes_twice_is_refused(void **state) {
             _exit(0);
         }
     }
-    assert_int_equal(star_open("127.0.0.1", port, 0, 3, testing_deadline_ns(20), &star, &error),
+    assert_int_equal(star_open("127.0.0.1", port, -1, 0, 3, testing_deadline_ns(20), &star, &error),
                      DEFT_MISMATCH);
     assert_non_null(strstr(error.text, "twice"));
     wait_for_all(children, 2);
@@ -197,7 +198,8 @@ static void watch(int rank, uint16_t port, enum ending ending, struct board *boa
     struct star *star = NULL;
     char byte = 0;
     if (pipe(watcher.pipe) != 0 ||
-        star_open("127.0.0.1", port, rank, 3, testing_deadline_ns(20), &star, NULL) != DEFT_OK ||
+        star_open("127.0.0.1", port, -1, rank, 3, testing_deadline_ns(20), &star, NULL) !=
+            DEFT_OK ||
         star_watch(star, on_lost, &watcher, NULL) != DEFT_OK) {
         _exit(1);
     }

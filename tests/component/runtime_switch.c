@@ -247,8 +247,8 @@ static void offer(struct rank_state *state, uint32_t number) {
     WORLD_CHECK(state->self, bytes != NULL, "no memory");
     (void)dsched_plan_encode(plan, bytes, n_bytes);
     WORLD_CHECK(state->self,
-                boundary_offer(state->self->rt, number + 1, dsched_plan_hash(plan), bytes, n_bytes,
-                               &error) == DEFT_OK,
+                admission_offer(state->self->rt, number + 1, dsched_plan_hash(plan), bytes, n_bytes,
+                                &error) == DEFT_OK,
                 "%s", error.text);
     free(bytes);
 }

@@ -44,6 +44,7 @@ struct world_thread {
     struct world_rank self;
     world_fn body;
     uint32_t capabilities;
+    world_tune_fn tune;
 };
 
 static void *world_main(void *argument) {
@@ -60,6 +61,9 @@ static void *world_main(void *argument) {
     options.allgather = world_allgather;
     options.allgather_context = self;
     options.capabilities = thread->capabilities;
+    if (thread->tune != NULL) {
+        thread->tune(self, &options);
+    }
     WORLD_CHECK(self, deft_open(&options, &self->rt, &error) == DEFT_OK, "%s", error.text);
     thread->body(self);
     (void)pthread_barrier_wait(
@@ -68,9 +72,9 @@ static void *world_main(void *argument) {
     return NULL;
 }
 
-void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
-               const struct mem_faults *faults, uint32_t capabilities, void *shared,
-               world_fn body) {
+static void world_run_all(int32_t n_ranks, const char *links, uint32_t n_links,
+                          const struct mem_faults *faults, const struct world_thread *like,
+                          void *shared) {
     struct world_gather gather = {.bytes = NULL};
     struct world world = {
         .n_ranks = n_ranks, .n_links = n_links, .shared = shared, .gather = &gather};
@@ -86,8 +90,8 @@ void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
                                    l > 0 ? "," : "", mem_fabric_link(world.fabrics[l]));
     }
     for (int32_t r = 0; r < n_ranks; r++) {
-        threads[r] = (struct world_thread){
-            .self = {.world = &world, .rank = r}, .body = body, .capabilities = capabilities};
+        threads[r] = *like;
+        threads[r].self = (struct world_rank){.world = &world, .rank = r};
         assert_int_equal(pthread_create(&ids[r], NULL, world_main, &threads[r]), 0);
     }
     for (int32_t r = 0; r < n_ranks; r++) {
@@ -99,4 +103,18 @@ void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
     free(gather.bytes);
     (void)pthread_mutex_destroy(&gather.lock);
     (void)pthread_barrier_destroy(&gather.barrier);
+}
+
+void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
+               const struct mem_faults *faults, uint32_t capabilities, void *shared,
+               world_fn body) {
+    struct world_thread like = {.body = body, .capabilities = capabilities};
+    world_run_all(n_ranks, links, n_links, faults, &like, shared);
+}
+
+void world_run_tuned(int32_t n_ranks, const char *links, uint32_t n_links,
+                     const struct mem_faults *faults, world_tune_fn tune, void *shared,
+                     world_fn body) {
+    struct world_thread like = {.body = body, .tune = tune};
+    world_run_all(n_ranks, links, n_links, faults, &like, shared);
 }

@@ -35,6 +35,12 @@ typedef void (*world_fn)(struct world_rank *self);
 void world_run(int32_t n_ranks, const char *links, uint32_t n_links,
                const struct mem_faults *faults, uint32_t capabilities, void *shared, world_fn body);
 
+/* The same; `tune` changes each rank's options before they are opened. NULL: nothing to change. */
+typedef void (*world_tune_fn)(const struct world_rank *self, struct deft_options *options);
+void world_run_tuned(int32_t n_ranks, const char *links, uint32_t n_links,
+                     const struct mem_faults *faults, world_tune_fn tune, void *shared,
+                     world_fn body);
+
 /* For bodies, where an assertion cannot be used: ends the process with a message. */
 _Noreturn void world_abort(void);
 #define WORLD_CHECK(self, condition, ...)                                                          \

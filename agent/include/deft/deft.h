@@ -100,6 +100,9 @@ struct deft_options {
     void *allgather_context;
     const char *master_host;
     uint16_t master_port;
+    /* Rank 0: a listening TCP socket for the others to meet at, instead of one on master_port; -1:
+     * none. deft_open takes it over and closes it, also when it fails. */
+    int32_t master_fd;
     /* Comma-separated "backend:name", fastest first: "gloo:eth0,gloo:eth1"; "gloo" picks the
      * interface that reaches the master. The first is the primary link. */
     const char *links;
@@ -109,6 +112,11 @@ struct deft_options {
     uint64_t max_pending_bytes; /* plans needing more are refused; 0: no limit */
     int64_t connect_timeout_ns; /* meeting the other ranks; default 60 s */
     int64_t op_timeout_ns; /* one all-reduce; default 1800 s, since a slow rank is not a lost one */
+    /* The plan to start with, as deft_plan_export gave it (NULL: the built-in exact one): to go on
+     * from a checkpoint as the job would have, or to hold one plan. Read by deft_commit, which
+     * refuses it like a plan that arrives; the same on all ranks. It counts as plan 0. */
+    const void *first_plan;
+    size_t first_plan_bytes;
     enum deft_optimizer optimizer;
     double momentum;
     double learning_rate;
@@ -180,13 +188,14 @@ struct deft_update {
     /* [n tensors]; entry NULL: this tensor does not take part. Host memory, of the tensor's dtype,
      * valid until the next call into the runtime. Writable for DEFT_APPLY (clipping in place). */
     void *const *gradients;
-    uint32_t merge;        /* iterations behind these gradients; they are their mean */
-    uint32_t delay;        /* boundaries since the last of them */
-    uint32_t landed;       /* 1: averages of all ranks; 0: this rank's own (averaged, preview) */
-    uint32_t skipped;      /* generations dropped at this boundary: non-finite on some rank */
-    uint32_t stop_agreed;  /* 1 (with DEFT_DONE): all ranks stop after this iteration */
-    uint32_t drain_agreed; /* 1 (with DEFT_DONE): all ranks call deft_drain now */
-    uint64_t iteration;    /* counted from 0 */
+    uint32_t merge;         /* iterations behind these gradients; they are their mean */
+    uint32_t delay;         /* boundaries since the last of them */
+    uint32_t landed;        /* 1: averages of all ranks; 0: this rank's own (averaged, preview) */
+    uint32_t skipped;       /* generations dropped at this boundary: non-finite on some rank */
+    uint32_t stop_agreed;   /* 1 (with DEFT_DONE): all ranks stop after this iteration */
+    uint32_t drain_agreed;  /* 1 (with DEFT_DONE): all ranks call deft_drain now */
+    uint32_t finish_agreed; /* 1 (with DEFT_DONE): every rank has asked to finish */
+    uint64_t iteration;     /* counted from 0 */
 };
 
 /* Ends the iteration; call until DEFT_DONE. Blocks only for what the plan applies at this boundary;
@@ -204,6 +213,19 @@ DEFT_NODISCARD enum deft_status deft_drain(struct deft_runtime *rt, struct deft_
  * same boundary everywhere. Async-signal-safe. */
 void deft_stop_request(struct deft_runtime *rt);
 void deft_drain_request(struct deft_runtime *rt);
+/* This rank has no more input, but goes on with iterations without gradients until the others have
+ * none either: a stop needs one wish, a finish needs all. */
+void deft_finish_request(struct deft_runtime *rt);
+
+/* Between iterations: replaces `data` by its mean over the ranks (zeros when it is not finite on
+ * some rank), for buffers that no gradient moves. Collective, blocking; bit-equal on all ranks. */
+DEFT_NODISCARD enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,
+                                             enum deft_dtype dtype, struct deft_error *error);
+
+/* The canonical encoding of the running plan, for deft_options.first_plan of a later job with the
+ * same tensors. Returns its size; writes when `capacity_bytes` suffices (`out` may be NULL). 0
+ * before deft_commit. */
+size_t deft_plan_export(const struct deft_runtime *rt, void *out, size_t capacity_bytes);
 
 /* Sums, maxima and counters since commit, for logs and tests. Times in ns. */
 struct deft_stats {

@@ -1,0 +1,87 @@
+/* May this rank run that plan? A plan is bytes from outside until it has passed here. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "runtime/runtime.h"
+
+/* The first reason against running `plan`, or DEFT_OK. */
+static enum deft_status admission_judge(const struct deft_runtime *rt, uint64_t seq,
+                                        const struct dsched_plan *plan, struct deft_error *error) {
+    uint32_t can = rt->options.capabilities;
+    uint64_t n_bytes = engine_bytes(plan, &rt->space);
+    if ((plan->rule == DSCHED_LOOKAHEAD || plan->rule == DSCHED_AVERAGED) &&
+        !gradspace_has_parameters(&rt->space)) {
+        return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                         "plan %" PRIu64 ": rule %s needs registered f32 or f64 parameters", seq,
+                         dsched_rule_name(plan->rule));
+    }
+    if ((plan->rule == DSCHED_LOOKAHEAD && (can & DEFT_CAN_PREVIEW) == 0) ||
+        (plan->rule == DSCHED_DELAYED && (can & DEFT_CAN_SKIP) == 0) ||
+        (plan->rule == DSCHED_AVERAGED && (can & DEFT_CAN_AVERAGE) == 0)) {
+        return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                         "plan %" PRIu64 ": this program's loop cannot run rule %s", seq,
+                         dsched_rule_name(plan->rule));
+    }
+    if (rt->options.max_pending_bytes != 0 && n_bytes > rt->options.max_pending_bytes) {
+        return deft_fail(error, DEFT_LIMIT, 0,
+                         "plan %" PRIu64 " needs %" PRIu64 " bytes, %" PRIu64 " are allowed", seq,
+                         n_bytes, rt->options.max_pending_bytes);
+    }
+    return DEFT_OK;
+}
+
+/* `hash` NULL: nobody announced one. */
+static enum deft_status admission_make(const struct deft_runtime *rt, uint64_t seq,
+                                       const uint64_t *hash, const void *bytes, size_t n_bytes,
+                                       struct engine **out, struct deft_error *error) {
+    struct dsched_table table = gradspace_table(&rt->space);
+    struct dsched_error why = {.text = ""};
+    struct dsched_plan plan;
+    enum deft_status status = DEFT_OK;
+    memset(&plan, 0, sizeof(plan));
+    if (dsched_plan_decode(bytes, n_bytes, &plan, &why) != DSCHED_OK ||
+        dsched_plan_validate(&plan, &table, rt->n_links, &why) != DSCHED_OK) {
+        status = deft_fail(error, DEFT_INVALID, 0, "plan %" PRIu64 ": %s", seq, why.text);
+    } else if (hash != NULL && dsched_plan_hash(&plan) != *hash) {
+        status =
+            deft_fail(error, DEFT_MISMATCH, 0,
+                      "plan %" PRIu64 ": its hash is %016" PRIx64 ", %016" PRIx64 " was announced",
+                      seq, dsched_plan_hash(&plan), *hash);
+    } else {
+        status = admission_judge(rt, seq, &plan, error);
+    }
+    if (status == DEFT_OK) {
+        status = engine_create(&plan, seq, &rt->space, out, error);
+    }
+    dsched_plan_done(&plan);
+    return status;
+}
+
+enum deft_status admission_offer(struct deft_runtime *rt, uint64_t seq, uint64_t hash,
+                                 const void *bytes, size_t n_bytes, struct deft_error *error) {
+    struct engine *engine = NULL;
+    enum deft_status status = admission_make(rt, seq, &hash, bytes, n_bytes, &engine, error);
+    if (status == DEFT_OK) {
+        mailbox_offer(&rt->mailbox, engine);
+    }
+    return status;
+}
+
+enum deft_status admission_first(struct deft_runtime *rt, struct deft_error *error) {
+    struct engine *engine = NULL;
+    enum deft_status status;
+    if (rt->first_plan == NULL) {
+        return DEFT_OK;
+    }
+    status =
+        admission_make(rt, 0, NULL, rt->first_plan, rt->options.first_plan_bytes, &engine, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    engine_destroy(rt->engine);
+    rt->engine = engine;
+    rt->stats.plan_hash = engine->hash;
+    boundary_anchor(rt);
+    gradients_expect(rt);
+    return DEFT_OK;
+}

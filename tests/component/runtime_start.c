@@ -1,0 +1,247 @@
+/* How a rank may start and end otherwise: with a plan from the first iteration on, with a listening
+ * socket of its own, without input while others still have some; and averages on demand. */
+#include <math.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+#include "testing.h"
+#include "world.h"
+
+#define N_RANKS 3
+#define N       10u
+#define ALL_CAN (DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE)
+
+struct job {
+    float w[N_RANKS][N];
+    uint8_t plan[512];
+    size_t plan_bytes;
+    int odd_rank; /* starts with another plan; -1: none */
+    int expect_mismatch;
+    uint64_t finished_at[N_RANKS];
+};
+
+static void commit(struct world_rank *self, struct deft_error *error, enum deft_status *out) {
+    struct job *job = self->world->shared;
+    uint32_t id;
+    struct deft_tensor tensor = {
+        .name = "w", .elements = N, .dtype = DEFT_F32, .parameters = job->w[self->rank]};
+    WORLD_CHECK(self, deft_tensor_add(self->rt, &tensor, &id, error) == DEFT_OK, "%s", error->text);
+    *out = deft_commit(self->rt, error);
+}
+
+/* One plain step of gradient descent; returns what the boundary said last. */
+static struct deft_update iterate(struct world_rank *self, const float *gradient) {
+    struct job *job = self->world->shared;
+    struct deft_error error = {.text = ""};
+    struct deft_update update;
+    deft_forward_begin(self->rt);
+    deft_backward_begin(self->rt);
+    WORLD_CHECK(self, deft_grad_ready(self->rt, 0, gradient) == DEFT_OK, "gradient refused");
+    do {
+        WORLD_CHECK(self, deft_step(self->rt, &update, &error) == DEFT_OK, "%s", error.text);
+        for (uint32_t i = 0; update.action != DEFT_DONE && i < N; i++) {
+            job->w[self->rank][i] -= 0.1f * ((float *)update.gradients[0])[i];
+        }
+    } while (update.action != DEFT_DONE);
+    return update;
+}
+
+/* --- a first plan ----------------------------------------------------------------------------- */
+
+static void make_plan(struct job *job, enum dsched_rule rule, uint16_t merge, uint8_t delay) {
+    struct dsched_plan plan;
+    assert_int_equal(dsched_plan_init(&plan, 1, 1), DSCHED_OK);
+    plan.rule = rule;
+    plan.n_links = 1;
+    plan.buckets[0].end = N;
+    plan.merge[0] = merge;
+    plan.ops[0].delay = delay;
+    job->plan_bytes = dsched_plan_encode(&plan, job->plan, sizeof(job->plan));
+    assert_true(job->plan_bytes > 0 && job->plan_bytes <= sizeof(job->plan));
+    dsched_plan_done(&plan);
+}
+
+static void with_first_plan(const struct world_rank *self, struct deft_options *options) {
+    const struct job *job = self->world->shared;
+    options->capabilities = ALL_CAN;
+    if (self->rank != job->odd_rank) {
+        options->first_plan = job->plan;
+        options->first_plan_bytes = job->plan_bytes;
+    }
+}
+
+static void run_with_first_plan(struct world_rank *self) {
+    struct job *job = self->world->shared;
+    struct deft_error error = {.text = ""};
+    struct deft_stats stats;
+    uint8_t exported[sizeof(job->plan)];
+    float gradient[N] = {1};
+    enum deft_status status;
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    WORLD_CHECK(self, deft_plan_export(self->rt, NULL, 0) == job->plan_bytes, "size");
+    WORLD_CHECK(self,
+                deft_plan_export(self->rt, exported, sizeof(exported)) == job->plan_bytes &&
+                    memcmp(exported, job->plan, job->plan_bytes) == 0,
+                "another plan runs");
+    gradient[1] = (float)self->rank;
+    /* merge 2, delay 1: the mean of iterations 0 and 1 lands at boundary 2 */
+    for (int step = 0; step < 3; step++) {
+        WORLD_CHECK(self, job->w[self->rank][0] == 0, "moved before boundary 2");
+        (void)iterate(self, gradient);
+    }
+    WORLD_CHECK(self, fabsf(job->w[self->rank][0] + 0.1f) < 1e-6f, "w is %g",
+                job->w[self->rank][0]);
+    WORLD_CHECK(self, fabsf(job->w[self->rank][1] + 0.1f) < 1e-6f, "w is %g",
+                job->w[self->rank][1]);
+    deft_stats(self->rt, &stats);
+    WORLD_CHECK(self, stats.plan_seq == 0 && strcmp(stats.rule, "delayed") == 0, "%s", stats.rule);
+}
+
+static void a_first_plan_runs_from_the_first_iteration(void **unused) {
+    struct job job = {.odd_rank = -1};
+    (void)unused;
+    make_plan(&job, DSCHED_DELAYED, 2, 1);
+    world_run_tuned(N_RANKS, NULL, 1, NULL, with_first_plan, &job, run_with_first_plan);
+}
+
+static void run_refused(struct world_rank *self) {
+    struct job *job = self->world->shared;
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == (job->expect_mismatch ? DEFT_MISMATCH : DEFT_INVALID), "%s",
+                error.text);
+    WORLD_CHECK(self, strstr(error.text, job->expect_mismatch ? "first plans" : "plan 0") != NULL,
+                "%s", error.text);
+}
+
+static void a_first_plan_is_checked_and_the_same_for_all(void **unused) {
+    struct job job = {.odd_rank = 1, .expect_mismatch = 1};
+    (void)unused;
+    make_plan(&job, DSCHED_EXACT, 1, 0);
+    world_run_tuned(N_RANKS, NULL, 1, NULL, with_first_plan, &job, run_refused);
+    job = (struct job){.odd_rank = -1, .plan = {1, 2, 3}, .plan_bytes = 3};
+    world_run_tuned(N_RANKS, NULL, 1, NULL, with_first_plan, &job, run_refused);
+}
+
+/* --- finishing -------------------------------------------------------------------------------- */
+
+static void run_uneven(struct world_rank *self) {
+    struct job *job = self->world->shared;
+    struct deft_error error = {.text = ""};
+    float gradient[N] = {1};
+    uint64_t n_own = 4 + 3 * (uint64_t)self->rank;
+    struct deft_update update;
+    enum deft_status status;
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    for (uint64_t i = 0;; i++) {
+        if (i == n_own) {
+            deft_finish_request(self->rt);
+        }
+        update = iterate(self, i < n_own ? gradient : (const float[N]){0});
+        if (update.finish_agreed) {
+            break;
+        }
+        WORLD_CHECK(self, i < 100, "the ranks never finish");
+    }
+    job->finished_at[self->rank] = update.iteration;
+    update = iterate(self, gradient);
+    WORLD_CHECK(self, !update.finish_agreed || update.iteration < 10 + CONTROL_LAG + CONTROL_LAG,
+                "the wish outlived its agreement");
+}
+
+static void ranks_finish_together_when_the_last_has_no_input(void **unused) {
+    struct job job = {.odd_rank = -1};
+    (void)unused;
+    world_run_tuned(N_RANKS, NULL, 1, NULL, NULL, &job, run_uneven);
+    for (int r = 0; r < N_RANKS; r++) {
+        /* rank 2 has 10 iterations and says so at boundary 10 */
+        assert_int_equal(job.finished_at[r], 10 + CONTROL_LAG);
+    }
+}
+
+/* --- averages --------------------------------------------------------------------------------- */
+
+static void run_averages(struct world_rank *self) {
+    struct deft_error error = {.text = ""};
+    double data[3] = {self->rank, 2.0 * self->rank, 1};
+    float bad[2] = {1, self->rank == 1 ? NAN : 1};
+    float gradient[N] = {1};
+    enum deft_status status;
+    WORLD_CHECK(self, deft_average(self->rt, data, 3, DEFT_F64, &error) == DEFT_STATE, "%s",
+                error.text);
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    for (int round = 0; round < 2; round++) {
+        WORLD_CHECK(self, deft_average(self->rt, data, 3, DEFT_F64, &error) == DEFT_OK, "%s",
+                    error.text);
+        WORLD_CHECK(self, fabs(data[0] - 1) < 1e-12 && fabs(data[1] - 2) < 1e-12, "%g %g", data[0],
+                    data[1]);
+        WORLD_CHECK(self, deft_average(self->rt, bad, 2, DEFT_F32, &error) == DEFT_OK, "%s",
+                    error.text);
+        WORLD_CHECK(self, bad[0] == 0 && bad[1] == 0, "%g %g", (double)bad[0], (double)bad[1]);
+        (void)iterate(self, gradient);
+    }
+    WORLD_CHECK(self, deft_average(self->rt, NULL, 3, DEFT_F64, &error) == DEFT_INVALID, "NULL");
+    WORLD_CHECK(self, deft_average(self->rt, data, 0, DEFT_F64, &error) == DEFT_INVALID, "0");
+    deft_forward_begin(self->rt);
+    WORLD_CHECK(self, deft_grad_ready(self->rt, 0, gradient) == DEFT_OK, "gradient refused");
+    WORLD_CHECK(self, deft_average(self->rt, data, 3, DEFT_F64, &error) == DEFT_STATE, "%s",
+                error.text);
+}
+
+static void averages_are_means_and_never_nan(void **unused) {
+    struct job job = {.odd_rank = -1};
+    (void)unused;
+    world_run_tuned(N_RANKS, NULL, 1, NULL, NULL, &job, run_averages);
+}
+
+/* --- a socket of the caller's ----------------------------------------------------------------- */
+
+struct meeting {
+    int listener;
+    uint16_t port;
+};
+
+static void at_the_socket(const struct world_rank *self, struct deft_options *options) {
+    const struct meeting *meeting = self->world->shared;
+    options->allgather = NULL;
+    options->master_host = "127.0.0.1";
+    options->master_port = meeting->port;
+    options->master_fd = self->rank == 0 ? meeting->listener : -1;
+}
+
+static void run_nothing(struct world_rank *self) {
+    WORLD_CHECK(self, self->rt->star != NULL, "there is no watch");
+}
+
+static void ranks_meet_at_a_listening_socket(void **unused) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof(address);
+    struct meeting meeting = {.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    (void)unused;
+    assert_true(meeting.listener >= 0);
+    assert_int_equal(bind(meeting.listener, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(listen(meeting.listener, 8), 0);
+    assert_int_equal(getsockname(meeting.listener, (struct sockaddr *)&address, &length), 0);
+    meeting.port = ntohs(address.sin_port);
+    world_run_tuned(N_RANKS, NULL, 1, NULL, at_the_socket, &meeting, run_nothing);
+    /* taken over: closed by now */
+    assert_int_equal(listen(meeting.listener, 8), -1);
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(a_first_plan_runs_from_the_first_iteration),
+    cmocka_unit_test(a_first_plan_is_checked_and_the_same_for_all),
+    cmocka_unit_test(ranks_finish_together_when_the_last_has_no_input),
+    cmocka_unit_test(averages_are_means_and_never_nan),
+    cmocka_unit_test(ranks_meet_at_a_listening_socket),
+};
+TESTING_MAIN(cases)
