@@ -7,7 +7,7 @@
 /* The first reason against running `plan`, or DEFT_OK. */
 static enum deft_status admission_judge(const struct deft_runtime *rt, uint64_t seq,
                                         const struct dsched_plan *plan, struct deft_error *error) {
-    uint32_t can = rt->options.capabilities;
+    uint32_t can = __atomic_load_n(&rt->options.capabilities, __ATOMIC_RELAXED);
     uint64_t n_bytes = engine_bytes(plan, &rt->space);
     if ((plan->rule == DSCHED_LOOKAHEAD || plan->rule == DSCHED_AVERAGED) &&
         !gradspace_has_parameters(&rt->space)) {

@@ -203,6 +203,10 @@ void deft_finish_request(struct deft_runtime *rt) {
     __atomic_store_n(&rt->finish_wished, 1, __ATOMIC_RELAXED);
 }
 
+void deft_capabilities_drop(struct deft_runtime *rt, uint32_t capabilities) {
+    (void)__atomic_fetch_and(&rt->options.capabilities, ~capabilities, __ATOMIC_RELAXED);
+}
+
 size_t deft_plan_export(const struct deft_runtime *rt, void *out, size_t capacity_bytes) {
     return rt->engine == NULL ? 0 : dsched_plan_encode(&rt->engine->plan, out, capacity_bytes);
 }

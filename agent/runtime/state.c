@@ -1,4 +1,5 @@
-/* Optimizer state that deft_state_add registered: averaged over the ranks when averaged drains. */
+/* What no gradient moves: optimizer state that deft_state_add registered, averaged over the ranks
+ * when averaged drains; and buffers of the caller's, on demand. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,12 +73,27 @@ enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error
     return state_reduce(rt, rt->states, rt->n_states, error);
 }
 
+/* A collective call on demand is possible now. */
+static enum deft_status state_check(const struct deft_runtime *rt, const char *call,
+                                    struct deft_error *error) {
+    if (failure_check(rt, error) != DEFT_OK) {
+        return rt->failure.status;
+    }
+    if (rt->life != RUNTIME_COMMITTED || rt->phase != PHASE_COMPUTE || rt->n_given > 0) {
+        return deft_fail(
+            error, DEFT_STATE, 0, "%s was called %s, expected between two iterations", call,
+            rt->life != RUNTIME_COMMITTED ? "before deft_commit" : "inside an iteration");
+    }
+    return DEFT_OK;
+}
+
 enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,
                               enum deft_dtype dtype, struct deft_error *error) {
     struct state_buffer buffer = {
         .data = data, .elements = elements, .dtype = (enum dsched_dtype)dtype};
-    if (failure_check(rt, error) != DEFT_OK) {
-        return rt->failure.status;
+    enum deft_status status = state_check(rt, "deft_average", error);
+    if (status != DEFT_OK) {
+        return status;
     }
     if (data == NULL || elements == 0 || elements > DSCHED_MAX_ELEMENTS ||
         dsched_dtype_bytes(buffer.dtype) == 0) {

@@ -222,6 +222,14 @@ void deft_finish_request(struct deft_runtime *rt);
 DEFT_NODISCARD enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,
                                              enum deft_dtype dtype, struct deft_error *error);
 
+/* Between iterations: rank 0's bytes to all ranks. Collective, blocking. */
+DEFT_NODISCARD enum deft_status deft_broadcast(struct deft_runtime *rt, void *data, size_t n_bytes,
+                                               struct deft_error *error);
+
+/* The caller has found out that its loop cannot do some DEFT_CAN_* after all: plans that need them
+ * are refused from now on. Any thread. */
+void deft_capabilities_drop(struct deft_runtime *rt, uint32_t capabilities);
+
 /* The canonical encoding of the running plan, for deft_options.first_plan of a later job with the
  * same tensors. Returns its size; writes when `capacity_bytes` suffices (`out` may be NULL). 0
  * before deft_commit. */
