@@ -4,9 +4,8 @@
 #include <string.h>
 
 const struct dsched_policy *const dsched_policies[] = {
-    &policy_serial,
-    &policy_wfbp,
-    &policy_deft,
+    &policy_serial, &policy_wfbp,    &policy_mg_wfbp, &policy_bytescheduler, &policy_us_byte,
+    &policy_dear,   &policy_pipesgd, &policy_sapipe,  &policy_deft_paper,    &policy_deft,
     NULL,
 };
 
