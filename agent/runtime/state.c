@@ -100,10 +100,40 @@ enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elem
         return deft_fail(error, DEFT_INVALID, 0,
                          "deft_average expects memory, 1..2^40 elements and a known type");
     }
-    if (rt->life != RUNTIME_COMMITTED || rt->phase != PHASE_COMPUTE || rt->n_given > 0) {
-        return deft_fail(
-            error, DEFT_STATE, 0, "deft_average was called %s, expected between two iterations",
-            rt->life != RUNTIME_COMMITTED ? "before deft_commit" : "inside an iteration");
-    }
     return rt->options.n_ranks == 1 ? DEFT_OK : state_reduce(rt, &buffer, 1, error);
+}
+
+/* A maximum of 64-bit words to which all ranks but rank 0 bring the least value there is: every bit
+ * pattern comes through. */
+enum deft_status deft_broadcast(struct deft_runtime *rt, void *data, size_t n_bytes,
+                                struct deft_error *error) {
+    const struct runtime_link *link = &rt->links[0];
+    enum deft_status status = state_check(rt, "deft_broadcast", error);
+    size_t n_words = (n_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
+    struct link_op op = {.elements = n_words, .dtype = LINK_I64, .reduce = LINK_MAX};
+    int64_t *words;
+    if (status != DEFT_OK || n_bytes == 0 || rt->options.n_ranks == 1) {
+        return status;
+    }
+    words = calloc(n_words, sizeof(*words));
+    if (words == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to share %zu bytes", n_bytes);
+    }
+    if (rt->options.rank == 0) {
+        memcpy(words, data, n_bytes);
+    }
+    for (size_t i = 0; rt->options.rank != 0 && i < n_words; i++) {
+        words[i] = INT64_MIN;
+    }
+    op.data = words;
+    status = link->ops->post(link->link, &op);
+    if (status == DEFT_OK) {
+        status = link->ops->wait(link->link, &op, INT64_MAX);
+    }
+    if (status != DEFT_OK) {
+        return failure_from_link(rt, link, status, error); /* the link may still write: no free */
+    }
+    memcpy(data, words, n_bytes);
+    free(words);
+    return DEFT_OK;
 }

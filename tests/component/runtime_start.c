@@ -196,6 +196,34 @@ static void run_averages(struct world_rank *self) {
                 error.text);
 }
 
+static void run_broadcasts(struct world_rank *self) {
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    uint8_t data[37];
+    uint8_t expected[sizeof(data)];
+    uint64_t seed = 7; /* the same on all ranks */
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    for (size_t n_bytes = 0; n_bytes <= sizeof(data); n_bytes++) {
+        for (size_t i = 0; i < sizeof(data); i++) {
+            expected[i] = (uint8_t)(testing_random(&seed) >> 32);
+            data[i] = self->rank == 0 ? expected[i] : (uint8_t)~expected[i];
+        }
+        WORLD_CHECK(self, deft_broadcast(self->rt, data, n_bytes, &error) == DEFT_OK, "%s",
+                    error.text);
+        for (size_t i = 0; i < sizeof(data); i++) {
+            uint8_t wanted = i < n_bytes || self->rank == 0 ? expected[i] : (uint8_t)~expected[i];
+            WORLD_CHECK(self, data[i] == wanted, "byte %zu of %zu", i, n_bytes);
+        }
+    }
+}
+
+static void broadcasts_carry_every_byte(void **unused) {
+    struct job job = {.odd_rank = -1};
+    (void)unused;
+    world_run_tuned(N_RANKS, NULL, 1, NULL, NULL, &job, run_broadcasts);
+}
+
 static void averages_are_means_and_never_nan(void **unused) {
     struct job job = {.odd_rank = -1};
     (void)unused;
@@ -242,6 +270,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_first_plan_is_checked_and_the_same_for_all),
     cmocka_unit_test(ranks_finish_together_when_the_last_has_no_input),
     cmocka_unit_test(averages_are_means_and_never_nan),
+    cmocka_unit_test(broadcasts_carry_every_byte),
     cmocka_unit_test(ranks_meet_at_a_listening_socket),
 };
 TESTING_MAIN(cases)
