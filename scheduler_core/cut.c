@@ -1,8 +1,12 @@
 #include "cut.h"
 
+#include "labels.h"
+#include "muldiv.h"
 #include "refuse.h"
+#include "split.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* --- by bytes --------------------------------------------------------------------------------- */
 
@@ -63,94 +67,166 @@ enum dsched_status cut_by_bytes(const struct space *space, uint64_t target_bytes
     return DSCHED_OK;
 }
 
-/* --- for the boundary ------------------------------------------------------------------------- */
+/* --- by search -------------------------------------------------------------------------------- */
 
-/* Tensors fused so far that a cut inside could not matter. */
-#define ATOMS_PER_SPACE 192u
-#define MAX_ATOMS       512u
+/* Tensors are fused so far that a cut inside could not matter: the time grows with the square of
+ * the number of pieces, and with the labels that several links take. */
+#define PIECES_ONE_LINK   192u
+#define PIECES_MANY_LINKS 48u
+/* Changes of dtype cut too. */
+#define MAX_PIECES 512u
+/* Labels per piece, such that pieces * pieces * labels stays below a budget; few pieces are solved
+ * exactly. */
+#define LABEL_BUDGET 16384u
+#define LEAST_LABELS 4u
+#define MOST_LABELS  1024u
 
-struct atom {
-    uint64_t end;
-    uint64_t bytes;
-    int64_t ready_ns;
-    uint8_t dtype;
-    uint32_t from;     /* first atom of the bucket that ends here */
-    int64_t landed_ns; /* when that bucket has landed, at best */
+struct pieces {
+    const struct dsched_profile *profile;
+    uint32_t jitter_ppm;
+    uint32_t n;
+    uint64_t ends[MAX_PIECES];      /* elements */
+    uint64_t bytes[MAX_PIECES + 1]; /* before each piece */
+    int64_t ready_ns[MAX_PIECES];
+    uint32_t fuse_from[MAX_PIECES];
+    int64_t values[MAX_PIECES];
+    int64_t least_ns[DSCHED_MAX_LINKS * MAX_PIECES];
+    uint32_t last[MAX_PIECES];
+    uint8_t links[MAX_PIECES];
 };
 
-static uint32_t make_atoms(const struct space *space, struct atom *atoms) {
-    uint64_t least_bytes = space->n_bytes / ATOMS_PER_SPACE + 1;
-    uint64_t bytes = 0;
-    uint32_t n = 0;
+/* Elements begin..end of one dtype, ready together, as `n_parts` pieces. 0: too many. */
+static int add_pieces(struct pieces *pieces, const struct space_piece *piece, uint64_t begin,
+                      uint32_t run, uint64_t n_parts) {
+    uint64_t from = begin;
+    if (n_parts > MAX_PIECES - pieces->n) {
+        return 0;
+    }
+    for (uint64_t k = 1; k <= n_parts; k++) {
+        uint32_t i = pieces->n++;
+        uint64_t end = begin + (piece->end - begin) * k / n_parts;
+        pieces->ends[i] = end;
+        pieces->values[i] = (int64_t)(end - from);
+        pieces->ready_ns[i] = piece->ready_ns;
+        pieces->fuse_from[i] = run;
+        pieces->bytes[i + 1] = pieces->bytes[i] + (end - from) * piece->element_bytes;
+        from = end;
+    }
+    return 1;
+}
+
+/* 0 when there are too many. */
+static int make_pieces(const struct space *space, uint64_t part_bytes, struct pieces *pieces) {
+    uint32_t most = pieces->profile->n_links == 1 ? PIECES_ONE_LINK : PIECES_MANY_LINKS;
+    uint64_t least_bytes = space->n_pieces <= most ? 0 : space->n_bytes / most + 1;
+    uint64_t begin = 0;
+    uint32_t run = 0;
     for (uint32_t p = 0; p < space->n_pieces; p++) {
         const struct space_piece *piece = &space->pieces[p];
         int is_run_end = p + 1 == space->n_pieces || piece[1].dtype != piece->dtype;
-        bytes += (piece->end - piece->begin) * piece->element_bytes;
+        uint64_t bytes = (piece->end - begin) * piece->element_bytes;
+        uint64_t n_parts = part_bytes > 0 ? bytes / part_bytes : 1;
         if (bytes < least_bytes && !is_run_end) {
             continue;
         }
-        if (n == MAX_ATOMS) {
-            return MAX_ATOMS + 1;
+        if (!add_pieces(pieces, piece, begin, run, n_parts == 0 ? 1 : n_parts)) {
+            return 0;
         }
-        atoms[n++] = (struct atom){
-            .end = piece->end, .bytes = bytes, .ready_ns = piece->ready_ns, .dtype = piece->dtype};
-        bytes = 0;
+        begin = piece->end;
+        run = is_run_end ? pieces->n : run;
     }
-    return n;
+    return 1;
 }
 
-/* landed[i] = min over j <= i of max(landed[j - 1], ready[i]) + cost(j..i): a prefix that lands
- * earlier is never worse for what follows, so the minimum is exact. */
-static void solve(const struct dsched_link *link, struct atom *atoms, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t bytes = 0;
-        atoms[i].landed_ns = INT64_MAX;
-        for (uint32_t j = i + 1; j-- > 0 && atoms[j].dtype == atoms[i].dtype;) {
-            int64_t begin_ns = j > 0 ? atoms[j - 1].landed_ns : 0;
-            int64_t landed_ns;
-            bytes += atoms[j].bytes;
-            begin_ns = begin_ns > atoms[i].ready_ns ? begin_ns : atoms[i].ready_ns;
-            landed_ns = begin_ns + dsched_link_ns(link, bytes);
-            if (landed_ns <= atoms[i].landed_ns) {
-                atoms[i].landed_ns = landed_ns;
-                atoms[i].from = j;
-            }
+static void fill_least(struct pieces *pieces) {
+    for (uint32_t l = 0; l < pieces->profile->n_links; l++) {
+        struct split_rate rate = split_best_rate(&pieces->profile->links[l]);
+        for (uint32_t i = 0; i < pieces->n; i++) {
+            pieces->least_ns[l * pieces->n + i] =
+                split_least_ns(rate, pieces->bytes[i + 1] - pieces->bytes[i]);
         }
     }
 }
 
-enum dsched_status cut_for_boundary(const struct dsched_profile *profile, const struct space *space,
-                                    struct layout *out, struct dsched_error *error) {
-    struct atom *atoms = calloc(MAX_ATOMS, sizeof(*atoms));
+static int64_t cost(const void *context, uint32_t first, uint32_t last, uint32_t link) {
+    const struct pieces *pieces = context;
+    int64_t ns = dsched_link_ns(&pieces->profile->links[link],
+                                pieces->bytes[last + 1] - pieces->bytes[first]);
+    return pieces->jitter_ppm == 0 ? ns : muldiv_stretch(ns, pieces->jitter_ppm);
+}
+
+static uint32_t labels_for(const struct pieces *pieces) {
+    uint32_t width = LABEL_BUDGET / (pieces->n * pieces->n);
+    if (pieces->profile->n_links == 1) {
+        return 1; /* a prefix that lands earlier is never worse for what follows */
+    }
+    return width < LEAST_LABELS ? LEAST_LABELS : width > MOST_LABELS ? MOST_LABELS : width;
+}
+
+static enum dsched_status write_layout(const struct pieces *pieces,
+                                       const struct labels_packing *packing, struct layout *out,
+                                       struct dsched_error *error) {
     struct layout layout = {0};
-    enum dsched_status status;
-    uint32_t n_atoms;
-    uint32_t n = 0;
-    if (atoms == NULL) {
-        return refuse_memory(error, "a cut of the gradient space");
-    }
-    n_atoms = make_atoms(space, atoms);
-    if (n_atoms > MAX_ATOMS) {
-        status = refuse(error, DSCHED_LIMIT,
-                        "the gradient space changes its dtype too often: more than %u pieces",
-                        MAX_ATOMS);
-        goto done;
-    }
-    solve(&profile->links[0], atoms, n_atoms);
-    for (uint32_t i = n_atoms; i > 0; i = atoms[i - 1].from) {
-        n++;
-    }
-    status = layout_init(&layout, n, error);
+    uint64_t begin = 0;
+    enum dsched_status status = layout_init(&layout, packing->n_buckets, error);
     if (status != DSCHED_OK) {
-        goto done;
+        return status;
     }
-    for (uint32_t i = n_atoms; i > 0; i = atoms[i - 1].from) {
-        uint32_t from = atoms[i - 1].from;
-        layout.buckets[--n] = (struct dsched_bucket){.begin = from > 0 ? atoms[from - 1].end : 0,
-                                                     .end = atoms[i - 1].end};
+    for (uint32_t b = 0; b < packing->n_buckets; b++) {
+        uint64_t end = pieces->ends[packing->last[b]];
+        layout.buckets[b] = (struct dsched_bucket){.begin = begin, .end = end};
+        layout.links[b] = packing->links[b];
+        begin = end;
     }
     *out = layout;
+    return DSCHED_OK;
+}
+
+enum dsched_status cut_by_search(const struct dsched_profile *profile, const struct space *space,
+                                 const struct cut_goal *goal, struct layout *out,
+                                 int64_t *out_bound, struct dsched_error *error) {
+    struct pieces *pieces = calloc(1, sizeof(*pieces));
+    struct labels_problem problem;
+    struct labels_packing packing;
+    enum dsched_status status;
+    if (pieces == NULL) {
+        return refuse_memory(error, "a cut of the gradient space");
+    }
+    pieces->profile = profile;
+    pieces->jitter_ppm = goal->jitter_ppm;
+    if (!make_pieces(space, goal->part_bytes, pieces)) {
+        status = refuse(error, DSCHED_LIMIT,
+                        "the gradient space changes its dtype too often: more than %u pieces",
+                        MAX_PIECES);
+        goto done;
+    }
+    fill_least(pieces);
+    if (goal->kind == CUT_WORK) {
+        memset(pieces->ready_ns, 0, sizeof(pieces->ready_ns));
+    }
+    problem = (struct labels_problem){.n = pieces->n,
+                                      .n_links = profile->n_links,
+                                      .width = labels_for(pieces),
+                                      .ready_ns = pieces->ready_ns,
+                                      .fuse_from = pieces->fuse_from,
+                                      .least_ns = pieces->least_ns,
+                                      .cost = cost,
+                                      .context = pieces,
+                                      .values = goal->kind == CUT_LATE ? pieces->values : NULL,
+                                      .deadline_ns = goal->deadline_ns,
+                                      .limit_ns = goal->limit_ns,
+                                      .known = goal->known};
+    packing = (struct labels_packing){.last = pieces->last, .links = pieces->links};
+    status = labels_search(&problem, &packing);
+    if (status != DSCHED_OK) {
+        (void)refuse_memory(error, "a cut of the gradient space");
+        goto done;
+    }
+    status = packing.is_better ? write_layout(pieces, &packing, out, error) : DSCHED_INFEASIBLE;
+    if (status == DSCHED_OK || status == DSCHED_INFEASIBLE) {
+        *out_bound = packing.bound;
+    }
 done:
-    free(atoms);
+    free(pieces);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "layout.h"
 
+#include "muldiv.h"
 #include "refuse.h"
 
 #include <stdlib.h>
@@ -40,6 +41,27 @@ enum dsched_status layout_copy(const struct layout *layout, struct layout *out,
     return DSCHED_OK;
 }
 
+/* Sums saturate here: hostile profiles have 16,384 buckets of 10^15 ns. */
+#define MOST_NS (INT64_MAX / 4)
+
+static int64_t plus(int64_t a_ns, int64_t b_ns) {
+    return a_ns > MOST_NS - b_ns ? MOST_NS : a_ns + b_ns;
+}
+
+static int64_t later(int64_t a_ns, int64_t b_ns) {
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* A link that never rests slows compute down all the time: what it does in `work_ns` hides under
+ * work_ns / contention of compute. */
+static void add_link(struct layout *layout, const struct dsched_link *link, int64_t work_ns) {
+    uint64_t contention_ppm = link->contention_ppm > MULDIV_PPM ? link->contention_ppm : MULDIV_PPM;
+    int64_t load_ns = (int64_t)muldiv_up((uint64_t)work_ns, MULDIV_PPM, contention_ppm, INT64_MAX);
+    layout->work_ns = later(layout->work_ns, work_ns);
+    layout->load_ns = later(layout->load_ns, load_ns);
+    layout->slow_ns = later(layout->slow_ns, work_ns - load_ns);
+}
+
 enum dsched_status layout_measure(struct layout *layout, const struct dsched_profile *profile,
                                   const struct space *space, struct dsched_error *error) {
     int64_t works_ns[DSCHED_MAX_LINKS] = {0};
@@ -54,15 +76,19 @@ enum dsched_status layout_measure(struct layout *layout, const struct dsched_pro
     space_measure(space, layout->buckets, layout->n_buckets, ready_ns, bytes);
     layout->n_links = 1;
     layout->work_ns = 0;
+    layout->load_ns = 0;
+    layout->slow_ns = 0;
     layout->finish_ns = profile->backward_ns;
     for (uint32_t b = 0; b < layout->n_buckets; b++) {
         uint32_t l = layout->links[b];
         int64_t ns = dsched_link_ns(&profile->links[l], bytes[b]);
-        works_ns[l] += ns;
-        free_ns[l] = (free_ns[l] > ready_ns[b] ? free_ns[l] : ready_ns[b]) + ns;
+        works_ns[l] = plus(works_ns[l], ns);
+        free_ns[l] = plus(later(free_ns[l], ready_ns[b]), ns);
         layout->n_links = l >= layout->n_links ? l + 1 : layout->n_links;
-        layout->work_ns = works_ns[l] > layout->work_ns ? works_ns[l] : layout->work_ns;
-        layout->finish_ns = free_ns[l] > layout->finish_ns ? free_ns[l] : layout->finish_ns;
+    }
+    for (uint32_t l = 0; l < layout->n_links; l++) {
+        add_link(layout, &profile->links[l], works_ns[l]);
+        layout->finish_ns = later(layout->finish_ns, free_ns[l]);
     }
 done:
     free(ready_ns);

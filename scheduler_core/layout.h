@@ -14,6 +14,9 @@ struct layout {
     struct dsched_bucket *buckets;
     uint8_t *links;    /* [n_buckets] */
     int64_t work_ns;   /* per generation, of the link that works longest */
+    int64_t load_ns;   /* least compute time that hides a generation: work_ns, less what links that
+                          slow compute down stretch it by */
+    int64_t slow_ns;   /* per generation, by which such links stretch compute at least */
     int64_t finish_ns; /* from the begin of backward until all has landed, links idle at first */
 };
 
@@ -23,7 +26,7 @@ DSCHED_NODISCARD enum dsched_status layout_init(struct layout *layout, uint32_t 
 void layout_done(struct layout *layout);
 DSCHED_NODISCARD enum dsched_status layout_copy(const struct layout *layout, struct layout *out,
                                                 struct dsched_error *error);
-/* Fills n_links, work_ns and finish_ns from buckets and links. */
+/* Fills n_links and all figures from buckets and links. */
 DSCHED_NODISCARD enum dsched_status layout_measure(struct layout *layout,
                                                    const struct dsched_profile *profile,
                                                    const struct space *space,

@@ -2,6 +2,7 @@
 
 #include "baselines/policies.h"
 #include "cut.h"
+#include "muldiv.h"
 #include "refuse.h"
 #include "spread.h"
 
@@ -13,6 +14,8 @@
 #define MOST_PARTS  32u
 /* Packing is for layouts that are coarse enough to need it; finer ones balance by themselves. */
 #define MAX_PACKED_BUCKETS 64u
+/* A tensor of two of these parts of the whole, or more, may be split over links. */
+#define N_PARTS 24u
 
 void layouts_done(struct layouts *layouts) {
     for (uint32_t i = 0; i < layouts->n; i++) {
@@ -99,17 +102,6 @@ static enum dsched_status add_ddp(struct layouts *layouts, const struct dsched_p
     return status;
 }
 
-static enum dsched_status add_boundary(struct layouts *layouts,
-                                       const struct dsched_profile *profile,
-                                       const struct space *space, struct dsched_error *error) {
-    struct layout cut = {0};
-    enum dsched_status status = cut_for_boundary(profile, space, &cut, error);
-    if (status == DSCHED_LIMIT) {
-        return DSCHED_OK;
-    }
-    return status == DSCHED_OK ? add_cut(layouts, profile, space, &cut, error) : status;
-}
-
 static enum dsched_status add_sizes(struct layouts *layouts, const struct dsched_profile *profile,
                                     const struct space *space, struct dsched_error *error) {
     uint64_t last = 0;
@@ -156,19 +148,103 @@ static enum dsched_status add_parts(struct layouts *layouts, const struct dsched
     return DSCHED_OK;
 }
 
+/* --- by search -------------------------------------------------------------------------------- */
+
+static int64_t least(const struct layouts *layouts, enum cut_kind kind) {
+    int64_t best_ns = INT64_MAX;
+    for (uint32_t i = 0; i < layouts->n; i++) {
+        const struct layout *layout = &layouts->items[i];
+        int64_t ns = kind == CUT_LANDING ? layout->finish_ns : layout->work_ns;
+        best_ns = ns < best_ns ? ns : best_ns;
+    }
+    return best_ns;
+}
+
+/* *out_bound_ns stays when there are too many changes of dtype for a search. */
+static enum dsched_status add_searched(struct layouts *layouts,
+                                       const struct dsched_profile *profile,
+                                       const struct space *space, const struct cut_goal *goal,
+                                       int64_t *out_bound, struct dsched_error *error) {
+    struct layout layout = {0};
+    enum dsched_status status = cut_by_search(profile, space, goal, &layout, out_bound, error);
+    if (status == DSCHED_INFEASIBLE || status == DSCHED_LIMIT) {
+        return DSCHED_OK;
+    }
+    return status == DSCHED_OK ? add(layouts, profile, space, &layout, error) : status;
+}
+
+/* Whether splitting a tensor over links may be worth a search of its own. */
+static int has_large_piece(const struct dsched_profile *profile, const struct space *space) {
+    for (uint32_t p = 0; profile->n_links > 1 && p < space->n_pieces; p++) {
+        const struct space_piece *piece = &space->pieces[p];
+        if ((piece->end - piece->begin) * piece->element_bytes >= 2 * (space->n_bytes / N_PARTS)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static enum dsched_status add_searches(struct layouts *layouts,
+                                       const struct dsched_profile *profile,
+                                       const struct space *space, uint32_t jitter_ppm,
+                                       struct dsched_error *error) {
+    struct cut_goal goal = {.kind = CUT_LANDING, .known = least(layouts, CUT_LANDING)};
+    int64_t parts_bound = 0;
+    int64_t late = 0;
+    enum dsched_status status =
+        add_searched(layouts, profile, space, &goal, &layouts->landing_bound_ns, error);
+    if (status == DSCHED_OK && has_large_piece(profile, space)) {
+        goal = (struct cut_goal){.kind = CUT_LANDING,
+                                 .part_bytes = space->n_bytes / N_PARTS,
+                                 .known = least(layouts, CUT_LANDING)};
+        status = add_searched(layouts, profile, space, &goal, &parts_bound, error);
+    }
+    if (status == DSCHED_OK) {
+        goal = (struct cut_goal){.kind = CUT_WORK, .known = least(layouts, CUT_WORK)};
+        status = add_searched(layouts, profile, space, &goal, &layouts->work_bound_ns, error);
+    }
+    /* With something exposed, the least that has to be late, if all lands before its successors
+     * become ready. */
+    if (status == DSCHED_OK && least(layouts, CUT_LANDING) > profile->backward_ns) {
+        goal = (struct cut_goal){.kind = CUT_LATE,
+                                 .jitter_ppm = jitter_ppm,
+                                 .deadline_ns = profile->backward_ns,
+                                 .limit_ns = profile->forward_ns + profile->backward_ns +
+                                             profile->optimizer_ns,
+                                 .known = INT64_MAX};
+        status = add_searched(layouts, profile, space, &goal, &late, error);
+    }
+    return status;
+}
+
+static uint32_t gap_ppm(int64_t ns, int64_t bound_ns) {
+    return ns <= bound_ns ? 0
+                          : (uint32_t)muldiv_up((uint64_t)(ns - bound_ns), MULDIV_PPM, (uint64_t)ns,
+                                                MULDIV_PPM);
+}
+
+uint32_t layouts_landing_gap_ppm(const struct layouts *layouts, const struct layout *layout) {
+    return gap_ppm(layout->finish_ns, layouts->landing_bound_ns);
+}
+
+uint32_t layouts_work_gap_ppm(const struct layouts *layouts, const struct layout *layout) {
+    return gap_ppm(layout->work_ns, layouts->work_bound_ns);
+}
+
 enum dsched_status layouts_init(struct layouts *layouts, const struct dsched_profile *profile,
-                                const struct space *space, struct dsched_error *error) {
+                                const struct space *space, uint32_t jitter_ppm,
+                                struct dsched_error *error) {
     enum dsched_status status;
     memset(layouts, 0, sizeof(*layouts));
     status = add_ddp(layouts, profile, space, error);
-    if (status == DSCHED_OK) {
-        status = add_boundary(layouts, profile, space, error);
-    }
     if (status == DSCHED_OK) {
         status = add_parts(layouts, profile, space, error);
     }
     if (status == DSCHED_OK) {
         status = add_sizes(layouts, profile, space, error);
+    }
+    if (status == DSCHED_OK) {
+        status = add_searches(layouts, profile, space, jitter_ppm, error);
     }
     if (status != DSCHED_OK) {
         layouts_done(layouts);

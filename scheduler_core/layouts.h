@@ -4,20 +4,26 @@
 
 #include "layout.h"
 
-/* 15 sizes in up to 4 spreads, and the two special cuts. */
+/* 15 sizes in up to 4 spreads, DDP's, and one for each goal of a search. */
 #define LAYOUTS_MAX 64u
 
 struct layouts {
     uint32_t n;
     struct layout items[LAYOUTS_MAX]; /* measured; the first is PyTorch DDP's when there is one */
     int has_ddp;
+    /* No cut at tensor ends lands earlier, or gives the busiest link less; 0: not known. */
+    int64_t landing_bound_ns;
+    int64_t work_bound_ns;
 };
 
 /* Always at least one. DSCHED_LIMIT when even one bucket per run of equal dtype is too many. */
 DSCHED_NODISCARD enum dsched_status layouts_init(struct layouts *layouts,
                                                  const struct dsched_profile *profile,
-                                                 const struct space *space,
+                                                 const struct space *space, uint32_t jitter_ppm,
                                                  struct dsched_error *error);
+/* How much earlier a layout could land at best, or how much less its busiest link could do. */
+uint32_t layouts_landing_gap_ppm(const struct layouts *layouts, const struct layout *layout);
+uint32_t layouts_work_gap_ppm(const struct layouts *layouts, const struct layout *layout);
 void layouts_done(struct layouts *layouts);
 
 #endif

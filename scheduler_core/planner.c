@@ -312,8 +312,8 @@ static enum dsched_status choose(const struct candidates *candidates, uint32_t *
 static enum dsched_status search(struct candidates *candidates, struct dsched_error *error) {
     uint32_t rules = candidates->options->rules;
     struct layouts layouts;
-    enum dsched_status status =
-        layouts_init(&layouts, candidates->profile, candidates->space, error);
+    enum dsched_status status = layouts_init(&layouts, candidates->profile, candidates->space,
+                                             candidates->options->jitter_ppm, error);
     if (status != DSCHED_OK) {
         return status;
     }

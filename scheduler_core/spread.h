@@ -9,8 +9,8 @@ DSCHED_NODISCARD enum dsched_status spread_first_landed(const struct dsched_prof
                                                         const struct space *space,
                                                         struct layout *layout,
                                                         struct dsched_error *error);
-/* Links as knapsacks: for the shortest window in which all fits, each secondary link in turn takes
- * the buckets that relieve the primary most. Ignores readiness. */
+/* Links as knapsacks: the busiest one gets as little work as a packing can give it. Ignores
+ * readiness. */
 DSCHED_NODISCARD enum dsched_status spread_packed(const struct dsched_profile *profile,
                                                   const struct space *space, struct layout *layout,
                                                   struct dsched_error *error);
