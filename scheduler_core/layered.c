@@ -50,12 +50,18 @@ static void share_update(struct layered *layered) {
     }
 }
 
-const uint64_t layered_fusions[LAYERED_N_FUSIONS] = {0,
-                                                     UINT64_C(64) << 10,
-                                                     UINT64_C(256) << 10,
-                                                     UINT64_C(1) << 20,
-                                                     UINT64_C(4) << 20,
-                                                     UINT64_C(16) << 20};
+const uint64_t layered_fusions[LAYERED_N_FUSIONS] = {
+    0,
+    UINT64_C(64) << 10,
+    UINT64_C(256) << 10,
+    UINT64_C(1) << 20,
+    UINT64_C(2) << 20,
+    UINT64_C(4) << 20,
+    UINT64_C(8) << 20,
+    UINT64_C(16) << 20,
+    UINT64_C(32) << 20,
+    UINT64_C(64) << 20,
+};
 
 static void reverse(struct layered_layer *layers, uint32_t n) {
     for (uint32_t i = 0; i < n / 2; i++) {

@@ -67,7 +67,7 @@ void layered_fuse(struct layered *layered, uint64_t limit_bytes);
 
 /* Limits that the peers' searches try, 0: every tensor is a layer. The peers schedule what their
  * frameworks call a layer, but a tensor may be a bias of 64 elements. */
-#define LAYERED_N_FUSIONS 6u
+#define LAYERED_N_FUSIONS 10u
 extern const uint64_t layered_fusions[LAYERED_N_FUSIONS];
 
 /* Until the next gradient is ready, if the link is busy until then; INT64_MAX: all are ready. For
