@@ -103,15 +103,19 @@ enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elem
     return rt->options.n_ranks == 1 ? DEFT_OK : state_reduce(rt, &buffer, 1, error);
 }
 
-/* A maximum of 64-bit words to which all ranks but rank 0 bring the least value there is: every bit
+/* A maximum of 64-bit words to which all ranks but `root` bring the least value there is: every bit
  * pattern comes through. */
-enum deft_status deft_broadcast(struct deft_runtime *rt, void *data, size_t n_bytes,
+enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *data, size_t n_bytes,
                                 struct deft_error *error) {
     const struct runtime_link *link = &rt->links[0];
     enum deft_status status = state_check(rt, "deft_broadcast", error);
     size_t n_words = (n_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
     struct link_op op = {.elements = n_words, .dtype = LINK_I64, .reduce = LINK_MAX};
     int64_t *words;
+    if (status == DEFT_OK && (root < 0 || root >= rt->options.n_ranks)) {
+        return deft_fail(error, DEFT_INVALID, 0, "the root is rank %d, expected 0..%d", root,
+                         rt->options.n_ranks - 1);
+    }
     if (status != DEFT_OK || n_bytes == 0 || rt->options.n_ranks == 1) {
         return status;
     }
@@ -119,10 +123,10 @@ enum deft_status deft_broadcast(struct deft_runtime *rt, void *data, size_t n_by
     if (words == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to share %zu bytes", n_bytes);
     }
-    if (rt->options.rank == 0) {
+    if (rt->options.rank == root) {
         memcpy(words, data, n_bytes);
     }
-    for (size_t i = 0; rt->options.rank != 0 && i < n_words; i++) {
+    for (size_t i = 0; rt->options.rank != root && i < n_words; i++) {
         words[i] = INT64_MIN;
     }
     op.data = words;

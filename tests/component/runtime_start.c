@@ -205,17 +205,20 @@ static void run_broadcasts(struct world_rank *self) {
     commit(self, &error, &status);
     WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
     for (size_t n_bytes = 0; n_bytes <= sizeof(data); n_bytes++) {
+        int32_t root = (int32_t)(n_bytes % N_RANKS);
         for (size_t i = 0; i < sizeof(data); i++) {
             expected[i] = (uint8_t)(testing_random(&seed) >> 32);
-            data[i] = self->rank == 0 ? expected[i] : (uint8_t)~expected[i];
+            data[i] = self->rank == root ? expected[i] : (uint8_t)~expected[i];
         }
-        WORLD_CHECK(self, deft_broadcast(self->rt, data, n_bytes, &error) == DEFT_OK, "%s",
+        WORLD_CHECK(self, deft_broadcast(self->rt, root, data, n_bytes, &error) == DEFT_OK, "%s",
                     error.text);
         for (size_t i = 0; i < sizeof(data); i++) {
-            uint8_t wanted = i < n_bytes || self->rank == 0 ? expected[i] : (uint8_t)~expected[i];
+            uint8_t wanted =
+                i < n_bytes || self->rank == root ? expected[i] : (uint8_t)~expected[i];
             WORLD_CHECK(self, data[i] == wanted, "byte %zu of %zu", i, n_bytes);
         }
     }
+    WORLD_CHECK(self, deft_broadcast(self->rt, N_RANKS, data, 1, &error) == DEFT_INVALID, "root");
 }
 
 static void broadcasts_carry_every_byte(void **unused) {

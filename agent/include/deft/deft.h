@@ -222,9 +222,10 @@ void deft_finish_request(struct deft_runtime *rt);
 DEFT_NODISCARD enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,
                                              enum deft_dtype dtype, struct deft_error *error);
 
-/* Between iterations: rank 0's bytes to all ranks. Collective, blocking. */
-DEFT_NODISCARD enum deft_status deft_broadcast(struct deft_runtime *rt, void *data, size_t n_bytes,
-                                               struct deft_error *error);
+/* Between iterations: the bytes of rank `root`, the same number on all ranks, to all ranks.
+ * Collective, blocking. */
+DEFT_NODISCARD enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *data,
+                                               size_t n_bytes, struct deft_error *error);
 
 /* The caller has found out that its loop cannot do some DEFT_CAN_* after all: plans that need them
  * are refused from now on. Any thread. */
