@@ -14,8 +14,8 @@ void candidates_done(struct candidates *candidates) {
     candidates->n = 0;
 }
 
-int64_t candidates_work_ns(const struct candidates *candidates, const struct layout *layout) {
-    return muldiv_stretch(layout->work_ns, candidates->options->jitter_ppm);
+int64_t candidates_load_ns(const struct candidates *candidates, const struct layout *layout) {
+    return muldiv_stretch(layout->load_ns, candidates->options->jitter_ppm);
 }
 
 static enum dsched_status make_plan(enum dsched_rule rule, const struct layout *layout,
@@ -54,9 +54,9 @@ static uint32_t max_merge_of(const struct dsched_plan *plan) {
  * that is served no faster than it fills only grows. */
 static int is_sustainable(const struct candidates *candidates, const struct layout *layout,
                           struct candidates_cycle cycle) {
-    muldiv_wide work =
-        (muldiv_wide)(uint64_t)candidates_work_ns(candidates, layout) * cycle.n_generations;
-    return work <= (muldiv_wide)(uint64_t)candidates->compute_ns * cycle.n_iterations;
+    muldiv_wide load =
+        (muldiv_wide)(uint64_t)candidates_load_ns(candidates, layout) * cycle.n_generations;
+    return load <= (muldiv_wide)(uint64_t)candidates->compute_ns * cycle.n_iterations;
 }
 
 static enum dsched_status set_delays(const struct candidates *candidates,
@@ -83,11 +83,21 @@ static enum dsched_status set_delays(const struct candidates *candidates,
     return delays_find(&simulation, plan, max_delay, error);
 }
 
+/* As many generations at once as memory allows, if not as many as the plan would like. */
+static void fit_memory(const struct candidates *candidates, struct dsched_plan *plan) {
+    const struct dsched_table *table = &candidates->space->table;
+    uint64_t most_bytes = candidates->options->max_pending_bytes;
+    uint32_t n_slots = dsched_plan_slots(plan);
+    while (most_bytes > 0 && n_slots > 1 && dsched_plan_pending_bytes(plan, table) > most_bytes) {
+        delays_fit(plan, --n_slots);
+    }
+}
+
 enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rule rule,
                                   const struct layout *layout, struct candidates_cycle cycle,
-                                  struct dsched_error *error) {
+                                  uint32_t gap_ppm, struct dsched_error *error) {
     struct dsched_plan plan = {0};
-    struct dsched_candidate item = {.rule = rule};
+    struct dsched_candidate item = {.rule = rule, .gap_ppm = gap_ppm};
     struct simulation simulation = {.profile = candidates->profile,
                                     .space = candidates->space,
                                     .plan = &plan,
@@ -103,6 +113,7 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
         status = set_delays(candidates, layout, cycle, &plan, error);
     }
     if (status == DSCHED_OK) {
+        fit_memory(candidates, &plan);
         status = simulation_run(&simulation, NULL, NULL, &item.report, error);
     }
     margin = item.report;
@@ -116,8 +127,8 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
     }
     item.max_merge = max_merge_of(&plan);
     item.feasible = most_bytes == 0 || item.report.pending_bytes <= most_bytes;
+    item.margin_step_ns = margin.step_ns;
     candidates->items[candidates->n] = item;
-    candidates->margin_step_ns[candidates->n] = margin.step_ns;
     candidates->plans[candidates->n++] = plan;
     return DSCHED_OK;
 }

@@ -13,8 +13,6 @@ struct candidates {
     int64_t compute_ns; /* T */
     uint32_t ddp;       /* candidate with PyTorch DDP's plan; DSCHED_MAX_CANDIDATES: none */
     uint32_t n;
-    int64_t margin_step_ns[DSCHED_MAX_CANDIDATES]; /* step when communication takes the jitter
-                                                      margin longer: what the choice goes by */
     struct dsched_candidate items[DSCHED_MAX_CANDIDATES];
     struct dsched_plan plans[DSCHED_MAX_CANDIDATES];
 };
@@ -25,13 +23,15 @@ struct candidates_cycle {
     uint32_t n_iterations;
 };
 
-/* Work of the busiest link per generation, with the jitter margin. */
-int64_t candidates_work_ns(const struct candidates *candidates, const struct layout *layout);
+/* layout->load_ns with the jitter margin: compute time per generation that keeps the links from
+ * falling behind. */
+int64_t candidates_load_ns(const struct candidates *candidates, const struct layout *layout);
 
-/* Makes and simulates one plan. Nothing is added when there are DSCHED_MAX_CANDIDATES already. */
+/* Makes and simulates one plan; one that needs more memory than allowed is given less delay.
+ * Nothing is added when there are DSCHED_MAX_CANDIDATES already. */
 DSCHED_NODISCARD enum dsched_status
 candidates_add(struct candidates *candidates, enum dsched_rule rule, const struct layout *layout,
-               struct candidates_cycle cycle, struct dsched_error *error);
+               struct candidates_cycle cycle, uint32_t gap_ppm, struct dsched_error *error);
 void candidates_done(struct candidates *candidates);
 
 #endif

@@ -74,3 +74,19 @@ enum dsched_status delays_find(const struct simulation *simulation, struct dsche
     free(landing);
     return status;
 }
+
+/* A generation leaves its slot when the one that needs it begins: `n_slots` later, at the end of
+ * that one under averaged, else at its begin. */
+void delays_fit(struct dsched_plan *plan, uint32_t n_slots) {
+    uint32_t n_after = plan->rule == DSCHED_AVERAGED ? n_slots : n_slots - 1;
+    for (uint32_t g = 0; g < plan->n_generations; g++) {
+        uint32_t most = 0;
+        for (uint32_t i = 1; i <= n_after && most < DSCHED_MAX_DELAY; i++) {
+            most += plan->merge[(g + i) % plan->n_generations];
+        }
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+            struct dsched_op *op = &plan->ops[(size_t)g * plan->n_buckets + b];
+            op->delay = (uint8_t)(op->delay > most ? most : op->delay);
+        }
+    }
+}

@@ -14,4 +14,8 @@ DSCHED_NODISCARD enum dsched_status delays_find(const struct simulation *simulat
                                                 struct dsched_plan *plan, uint32_t max_delay,
                                                 struct dsched_error *error);
 
+/* Lowers delays until at most `n_slots` > 0 generations are alive at once (dsched_plan_slots); the
+ * boundaries then wait. Rules that the plan obeys it keeps obeying. */
+void delays_fit(struct dsched_plan *plan, uint32_t n_slots);
+
 #endif

@@ -212,7 +212,9 @@ static enum dsched_status add_searches(struct layouts *layouts,
                                  .limit_ns = profile->forward_ns + profile->backward_ns +
                                              profile->optimizer_ns,
                                  .known = INT64_MAX};
+        layouts->least_late = layouts->n;
         status = add_searched(layouts, profile, space, &goal, &late, error);
+        layouts->least_late = layouts->least_late < layouts->n ? layouts->least_late : LAYOUTS_MAX;
     }
     return status;
 }
@@ -236,6 +238,7 @@ enum dsched_status layouts_init(struct layouts *layouts, const struct dsched_pro
                                 struct dsched_error *error) {
     enum dsched_status status;
     memset(layouts, 0, sizeof(*layouts));
+    layouts->least_late = LAYOUTS_MAX;
     status = add_ddp(layouts, profile, space, error);
     if (status == DSCHED_OK) {
         status = add_parts(layouts, profile, space, error);

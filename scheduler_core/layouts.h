@@ -11,6 +11,7 @@ struct layouts {
     uint32_t n;
     struct layout items[LAYOUTS_MAX]; /* measured; the first is PyTorch DDP's when there is one */
     int has_ddp;
+    uint32_t least_late; /* the layout that delays the fewest elements; LAYOUTS_MAX: none */
     /* No cut at tensor ends lands earlier, or gives the busiest link less; 0: not known. */
     int64_t landing_bound_ns;
     int64_t work_bound_ns;

@@ -1,4 +1,5 @@
 #include "candidates.h"
+#include "choice.h"
 #include "layouts.h"
 #include "muldiv.h"
 #include "refuse.h"
@@ -17,9 +18,6 @@
  * one keeps links waiting until the whole gradient space has been copied. */
 #define FINE_BUCKETS   64u
 #define COARSE_BUCKETS 4u
-/* Exact steps, and mean delays, that differ by less than this are worth no additional op. */
-#define SAME_STEP_PPM    1000u
-#define SAME_DELAY_MILLI 50
 /* Fractional cycles: ops in one cycle, which bounds plans and the time to simulate them. */
 #define MAX_CYCLE_OPS 8192u
 
@@ -66,7 +64,7 @@ static enum dsched_status check_options(const struct dsched_planner_options *opt
 
 struct pick {
     uint32_t n;
-    const struct layout *layouts[MAX_TRIED];
+    const struct layout *layouts[MAX_TRIED + 1];
 };
 
 /* What a class expects of a layout; less is better. */
@@ -77,13 +75,16 @@ static int64_t estimate_exact(const struct candidates *candidates, const struct 
     return layout->finish_ns;
 }
 
+/* Links that slow compute down do so in every iteration. */
 static int64_t estimate_delayed(const struct candidates *candidates, const struct layout *layout) {
-    int64_t work_ns = candidates_work_ns(candidates, layout);
-    return work_ns > candidates->compute_ns ? work_ns : candidates->compute_ns;
+    int64_t slowed_ns = candidates->compute_ns + layout->slow_ns;
+    return layout->work_ns > slowed_ns ? layout->work_ns : slowed_ns;
 }
 
-static int64_t estimate_work(const struct candidates *candidates, const struct layout *layout) {
-    return candidates_work_ns(candidates, layout);
+/* With merging the step can always be had; what counts is how often. */
+static int64_t estimate_merged(const struct candidates *candidates, const struct layout *layout) {
+    (void)candidates;
+    return layout->load_ns + layout->slow_ns;
 }
 
 struct grain {
@@ -91,24 +92,28 @@ struct grain {
     uint32_t max_buckets;
 };
 
-/* Of the layouts within CLOSE_PPM of the best estimate, some from the coarsest to the finest. */
+/* Of the layouts within CLOSE_PPM of the best estimate, the best, then some from the coarsest to
+ * the finest. */
 static void pick_layouts(const struct candidates *candidates, const struct layouts *layouts,
                          estimate_fn estimate, struct grain grain, struct pick *out) {
     const struct layout *close[LAYOUTS_MAX];
-    int64_t best = INT64_MAX;
+    int64_t best_ns = INT64_MAX;
     uint32_t first = 0;
     uint32_t n = 0;
+    *out = (struct pick){0};
     for (uint32_t i = 0; i < layouts->n; i++) {
-        int64_t value = estimate(candidates, &layouts->items[i]);
-        if (layouts->items[i].n_buckets <= grain.max_buckets && value < best) {
-            best = value;
+        int64_t value_ns = estimate(candidates, &layouts->items[i]);
+        if (layouts->items[i].n_buckets <= grain.max_buckets && value_ns < best_ns) {
+            best_ns = value_ns;
+            out->n = 1;
+            out->layouts[0] = &layouts->items[i];
         }
     }
     for (uint32_t i = 0; i < layouts->n; i++) {
         const struct layout *layout = &layouts->items[i];
         uint32_t at = n;
         if (layout->n_buckets > grain.max_buckets ||
-            estimate(candidates, layout) > muldiv_stretch(best, CLOSE_PPM)) {
+            estimate(candidates, layout) > muldiv_stretch(best_ns, CLOSE_PPM)) {
             continue;
         }
         for (; at > 0 && close[at - 1]->n_buckets > layout->n_buckets; at--) {
@@ -121,9 +126,11 @@ static void pick_layouts(const struct candidates *candidates, const struct layou
         first++;
     }
     n -= first;
-    out->n = n < MAX_TRIED ? n : MAX_TRIED;
-    for (uint32_t i = 0; i < out->n; i++) {
-        out->layouts[i] = close[first + (out->n == 1 ? 0 : i * (n - 1) / (out->n - 1))];
+    for (uint32_t i = 0; i < MAX_TRIED - 1 && i < n; i++) {
+        uint32_t at = n < MAX_TRIED ? i : i * (n - 1) / (MAX_TRIED - 2);
+        if (close[first + at] != out->layouts[0]) {
+            out->layouts[out->n++] = close[first + at];
+        }
     }
 }
 
@@ -149,13 +156,14 @@ static enum dsched_status add_exact(struct candidates *candidates, const struct 
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts, estimate_exact, any, &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], every_iteration, error);
+        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], every_iteration,
+                                layouts_landing_gap_ppm(layouts, pick.layouts[i]), error);
     }
     /* What the job does without us is always in the comparison, and never beats the choice. */
     if (status == DSCHED_OK && layouts->has_ddp) {
         candidates->ddp = candidates->n;
-        status =
-            candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], every_iteration, error);
+        status = candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], every_iteration,
+                                layouts_landing_gap_ppm(layouts, &layouts->items[0]), error);
     }
     return status;
 }
@@ -165,28 +173,26 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
     struct pick pick = {0};
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts, estimate_delayed, grain_of_delayed(layouts), &pick);
+    if (layouts->least_late < LAYOUTS_MAX) {
+        pick.layouts[pick.n++] = &layouts->items[layouts->least_late];
+    }
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        status =
-            candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], every_iteration, error);
+        status = candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], every_iteration,
+                                layouts_work_gap_ppm(layouts, pick.layouts[i]), error);
     }
     return status;
 }
 
-/* Updates per iteration are as uncertain as the jitter margin: a fraction of it is no gain. */
-static uint32_t updates_slack_ppm(const struct candidates *candidates) {
-    return CLOSE_PPM + candidates->options->jitter_ppm / 5;
-}
-
 /* The cycle with the most updates per iteration that `layout` can sustain: iterations / generations
- * is at least work / T and as little above it as possible. The shortest within the slack is taken,
+ * is at least load / T and as little above it as possible. The shortest within the slack is taken,
  * else the closest. Returns 0 when even max_merge is too small. */
 static int best_cycle(const struct candidates *candidates, const struct layout *layout,
                       struct candidates_cycle *out) {
-    uint64_t work_ns = (uint64_t)candidates_work_ns(candidates, layout);
+    uint64_t load_ns = (uint64_t)candidates_load_ns(candidates, layout);
     uint64_t compute_ns = (uint64_t)candidates->compute_ns;
-    uint64_t ideal_ns = work_ns > compute_ns ? work_ns : compute_ns;
-    uint64_t close_ns =
-        ideal_ns + muldiv_down(ideal_ns, updates_slack_ppm(candidates), MULDIV_PPM, INT64_MAX);
+    uint64_t ideal_ns = load_ns > compute_ns ? load_ns : compute_ns;
+    uint64_t close_ns = ideal_ns + muldiv_down(ideal_ns, choice_updates_slack_ppm(candidates),
+                                               MULDIV_PPM, INT64_MAX);
     uint32_t most = MAX_CYCLE_OPS / layout->n_buckets;
     struct candidates_cycle best = {0};
     most = most == 0 ? 1 : most;
@@ -209,105 +215,51 @@ static int best_cycle(const struct candidates *candidates, const struct layout *
     return best.n_generations > 0;
 }
 
+static enum dsched_status add_cycle(struct candidates *candidates, const struct layouts *layouts,
+                                    enum dsched_rule rule, const struct layout *layout,
+                                    struct candidates_cycle cycle, struct dsched_error *error) {
+    return candidates_add(candidates, rule, layout, cycle, layouts_work_gap_ppm(layouts, layout),
+                          error);
+}
+
+/* All small merges are shown for comparison. They matter where delay or memory is short: then whole
+ * merges, and large ones, are the best that can be had. */
+static enum dsched_status add_whole_merges(struct candidates *candidates,
+                                           const struct layouts *layouts, enum dsched_rule rule,
+                                           const struct pick *pick, struct dsched_error *error) {
+    uint64_t load_ns = (uint64_t)candidates_load_ns(candidates, pick->layouts[0]);
+    uint32_t max_merge = candidates->options->max_merge;
+    uint32_t least = (uint32_t)muldiv_up(load_ns, 1, (uint64_t)candidates->compute_ns, max_merge);
+    enum dsched_status status = DSCHED_OK;
+    for (uint32_t k = 1; status == DSCHED_OK && k <= max_merge; k++) {
+        int is_late = k < least; /* then the least work decides, else the finest grain */
+        const struct layout *layout = pick->layouts[is_late ? 0 : pick->n - 1];
+        if (k <= MAX_MERGES || k == least || k == max_merge) {
+            struct candidates_cycle cycle = {.n_generations = 1, .n_iterations = k};
+            status = add_cycle(candidates, layouts, rule, layout, cycle, error);
+        }
+    }
+    return status;
+}
+
 static enum dsched_status add_merged(struct candidates *candidates, const struct layouts *layouts,
                                      enum dsched_rule rule, struct dsched_error *error) {
     struct pick pick = {0};
     struct candidates_cycle cycle;
     enum dsched_status status = DSCHED_OK;
-    uint32_t max_merge = candidates->options->max_merge;
-    uint32_t n_merges = max_merge < MAX_MERGES ? max_merge : MAX_MERGES;
-    pick_layouts(candidates, layouts, estimate_work, grain_of_delayed(layouts), &pick);
+    pick_layouts(candidates, layouts, estimate_merged, grain_of_delayed(layouts), &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        if (!best_cycle(candidates, pick.layouts[i], &cycle)) {
-            cycle = (struct candidates_cycle){.n_generations = 1, .n_iterations = max_merge};
+        if (best_cycle(candidates, pick.layouts[i], &cycle)) {
+            status = add_cycle(candidates, layouts, rule, pick.layouts[i], cycle, error);
         }
-        status = candidates_add(candidates, rule, pick.layouts[i], cycle, error);
     }
-    for (uint32_t k = 1; status == DSCHED_OK && pick.n > 0 && k <= n_merges; k++) {
-        cycle = (struct candidates_cycle){.n_generations = 1, .n_iterations = k};
-        status = candidates_add(candidates, rule, pick.layouts[pick.n - 1], cycle, error);
+    if (status == DSCHED_OK && pick.n > 0) {
+        status = add_whole_merges(candidates, layouts, rule, &pick, error);
     }
     return status;
 }
 
-/* --- the choice ------------------------------------------------------------------------------- */
-
-typedef int64_t (*figure_fn)(const struct candidates *candidates, uint32_t i);
-
-static int64_t figure_step(const struct candidates *candidates, uint32_t i) {
-    return candidates->margin_step_ns[i];
-}
-/* Iterations per update: less is better, like all figures. */
-static int64_t figure_updates(const struct candidates *candidates, uint32_t i) {
-    return (int64_t)(MULDIV_PPM * MULDIV_PPM / candidates->items[i].report.updates_per_step_ppm);
-}
-static int64_t figure_delay(const struct candidates *candidates, uint32_t i) {
-    return (candidates->items[i].report.mean_delay_milli + SAME_DELAY_MILLI / 2) / SAME_DELAY_MILLI;
-}
-static int64_t figure_ops(const struct candidates *candidates, uint32_t i) {
-    return candidates->items[i].report.ops_per_step_milli;
-}
-
-/* Keeps of the marked candidates those whose figure is the least of them, or within the slack. */
-static void keep_least(const struct candidates *candidates, uint8_t *marked, figure_fn figure,
-                       uint32_t slack_ppm) {
-    int64_t best = INT64_MAX;
-    for (uint32_t i = 0; i < candidates->n; i++) {
-        if (marked[i] && figure(candidates, i) < best) {
-            best = figure(candidates, i);
-        }
-    }
-    for (uint32_t i = 0; i < candidates->n; i++) {
-        marked[i] = marked[i] && figure(candidates, i) <= muldiv_stretch(best, slack_ppm);
-    }
-}
-
-/* Fewer ops are worth a hair of step time, but never a step slower than the job has without us. */
-static void keep_fast_exact(const struct candidates *candidates, uint8_t *marked) {
-    keep_least(candidates, marked, figure_step, SAME_STEP_PPM);
-    if (candidates->ddp < candidates->n && marked[candidates->ddp]) {
-        for (uint32_t i = 0; i < candidates->n; i++) {
-            marked[i] = marked[i] && candidates->margin_step_ns[i] <=
-                                         candidates->margin_step_ns[candidates->ddp];
-        }
-    }
-}
-
-/* From harmless to costly (design, convergence.md). */
-static const enum dsched_rule by_cost[] = {DSCHED_EXACT, DSCHED_LOOKAHEAD, DSCHED_AVERAGED,
-                                           DSCHED_DELAYED};
-
-static enum dsched_status choose(const struct candidates *candidates, uint32_t *out,
-                                 struct dsched_error *error) {
-    uint8_t close[DSCHED_MAX_CANDIDATES] = {0};
-    uint8_t marked[DSCHED_MAX_CANDIDATES] = {0};
-    for (uint32_t i = 0; i < candidates->n; i++) {
-        close[i] = candidates->items[i].feasible != 0;
-    }
-    keep_least(candidates, close, figure_step, candidates->options->tolerance_ppm);
-    for (size_t r = 0; r < sizeof(by_cost) / sizeof(by_cost[0]); r++) {
-        for (uint32_t i = 0; i < candidates->n; i++) {
-            marked[i] = close[i] && candidates->items[i].rule == by_cost[r];
-        }
-        if (by_cost[r] == DSCHED_EXACT) {
-            keep_fast_exact(candidates, marked);
-        }
-        keep_least(candidates, marked, figure_updates, updates_slack_ppm(candidates));
-        keep_least(candidates, marked, figure_delay, 0);
-        keep_least(candidates, marked, figure_ops, 0);
-        keep_least(candidates, marked, figure_step, 0);
-        for (uint32_t i = 0; i < candidates->n; i++) {
-            if (marked[i]) {
-                *out = i;
-                return DSCHED_OK;
-            }
-        }
-    }
-    return refuse(error, DSCHED_INFEASIBLE,
-                  "no plan stays within max_pending_bytes %llu; exact needs one copy of all "
-                  "gradients",
-                  (unsigned long long)candidates->options->max_pending_bytes);
-}
+/* --- the search ------------------------------------------------------------------------------ */
 
 static enum dsched_status search(struct candidates *candidates, struct dsched_error *error) {
     uint32_t rules = candidates->options->rules;
@@ -387,7 +339,7 @@ enum dsched_status dsched_solve(const struct dsched_profile *profile,
     candidates->compute_ns = profile->forward_ns + profile->backward_ns + profile->optimizer_ns;
     status = search(candidates, error);
     if (status == DSCHED_OK) {
-        status = choose(candidates, &chosen, error);
+        status = choice_make(candidates, &chosen, error);
     }
     if (status == DSCHED_OK) {
         fill_solution(candidates, chosen, out);

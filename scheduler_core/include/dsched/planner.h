@@ -26,12 +26,31 @@ struct dsched_planner_options {
 /* all rules but delayed, merge 8, delay 8, no memory limit, jitter 5 %, tolerance 1 %. */
 void dsched_planner_defaults(struct dsched_planner_options *options);
 
+/* Why a candidate was not chosen: the first figure that it lost by. */
+enum dsched_verdict {
+    DSCHED_CHOSEN = 0,
+    DSCHED_TOO_LARGE = 1,     /* report.pending_bytes is above the limit */
+    DSCHED_SLOWER = 2,        /* margin_step_ns is above the best by more than is tolerated */
+    DSCHED_COSTLIER = 3,      /* rule: one with milder statistics is as fast */
+    DSCHED_FEWER_UPDATES = 4, /* report.updates_per_step_ppm */
+    DSCHED_LATER = 5,         /* report.mean_delay_milli */
+    DSCHED_MORE_OPS = 6,      /* report.ops_per_step_milli */
+    DSCHED_EQUAL = 7,         /* nothing tells it from the chosen, which came first */
+};
+/* "chosen", "too large", "slower", ...; NULL for a foreign value. */
+const char *dsched_verdict_name(enum dsched_verdict verdict);
+
 /* Candidates of each class are kept, so that a plan can be explained by what it was chosen over. */
 struct dsched_candidate {
     enum dsched_rule rule;
     uint32_t max_merge;
     struct dsched_report report; /* simulated on the profile, without jitter */
     int feasible;                /* 0: broke a limit */
+    int64_t margin_step_ns;      /* step when communication takes the jitter margin longer */
+    enum dsched_verdict verdict;
+    uint32_t gap_ppm; /* by how much less the packing could take at best, among all cuts at tensor
+                         ends: landing time under exact, work of the busiest link otherwise;
+                         0: proven, or a split of tensors is better than all of them */
 };
 #define DSCHED_MAX_CANDIDATES 128u
 
