@@ -78,33 +78,49 @@ void cli_plan_print_candidates(const struct dsched_solution *solution, FILE *str
     cli_table_done(&table);
 }
 
-static void cli_plan_packing_row(struct cli_table *table, const struct dsched_plan *plan,
-                                 const struct dsched_profile *profile, uint32_t generation,
-                                 uint32_t link) {
-    uint64_t elements = 0;
-    uint32_t n_buckets = 0;
-    uint32_t n_late = 0;
-    uint32_t max_delay = 0;
+struct cli_plan_packing cli_plan_packing(const struct dsched_plan *plan, uint32_t generation,
+                                         uint32_t link) {
+    struct cli_plan_packing packing = {.merge = plan->merge[generation]};
     for (uint32_t b = 0; b < plan->n_buckets; b++) {
         const struct dsched_op *op = dsched_plan_op(plan, generation, b);
         if (op->link == link) {
-            elements += plan->buckets[b].end - plan->buckets[b].begin;
-            n_buckets++;
-            n_late += op->delay > 0;
-            max_delay = op->delay > max_delay ? op->delay : max_delay;
+            packing.elements += plan->buckets[b].end - plan->buckets[b].begin;
+            packing.n_buckets++;
+            packing.n_late += op->delay > 0;
+            packing.max_delay = op->delay > packing.max_delay ? op->delay : packing.max_delay;
         }
     }
+    return packing;
+}
+
+const struct dsched_candidate *cli_plan_alternative(const struct dsched_solution *solution,
+                                                    enum dsched_rule rule) {
+    const struct dsched_candidate *best = NULL;
+    for (uint32_t i = 0; i < solution->n_candidates; i++) {
+        const struct dsched_candidate *candidate = &solution->candidates[i];
+        if (candidate->rule == rule && candidate->feasible &&
+            (best == NULL || candidate->report.step_ns < best->report.step_ns)) {
+            best = candidate;
+        }
+    }
+    return best != &solution->candidates[solution->chosen] ? best : NULL;
+}
+
+static void cli_plan_packing_row(struct cli_table *table, const struct dsched_plan *plan,
+                                 const struct dsched_profile *profile, uint32_t generation,
+                                 uint32_t link) {
+    struct cli_plan_packing packing = cli_plan_packing(plan, generation, link);
     cli_table_add(table, "%u", generation);
-    cli_table_add(table, "%u", plan->merge[generation]);
+    cli_table_add(table, "%u", packing.merge);
     if (profile != NULL && link < profile->n_links) {
         cli_table_add(table, "%s", profile->links[link].name);
     } else {
         cli_table_add(table, "%u", link);
     }
-    cli_table_add(table, "%u", n_buckets);
-    cli_table_add(table, "%llu", (unsigned long long)elements);
-    cli_table_add(table, "%u", n_late);
-    cli_table_add(table, "%u", max_delay);
+    cli_table_add(table, "%u", packing.n_buckets);
+    cli_table_add(table, "%llu", (unsigned long long)packing.elements);
+    cli_table_add(table, "%u", packing.n_late);
+    cli_table_add(table, "%u", packing.max_delay);
 }
 
 void cli_plan_print_packing(const struct dsched_plan *plan, const struct dsched_profile *profile,

@@ -4,23 +4,48 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 #include "wire/wire.h"
 
-enum deft_status cli_profile_text(const char *path, char **out, size_t *out_bytes,
-                                  struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    size_t n_bytes = 0;
-    size_t capacity_bytes = 65536 + 1;
+const char *cli_profile_label(const char *path) {
+    return strcmp(path, "-") == 0 ? "standard input" : path;
+}
+
+/* Opening a folder succeeds, so it has to be asked for. */
+static enum deft_status cli_profile_open(const char *path, FILE **out, struct deft_error *error) {
+    struct stat facts;
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     if (file == NULL) {
-        return deft_fail(error, errno == ENOENT ? DEFT_INVALID : DEFT_IO, errno,
+        int is_wrong = errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG;
+        return deft_fail(error, is_wrong ? DEFT_INVALID : DEFT_IO, errno,
                          "'%.250s' cannot be read: %s", path, strerror(errno));
+    }
+    if (fstat(fileno(file), &facts) == 0 && S_ISDIR(facts.st_mode)) {
+        if (file != stdin) {
+            (void)fclose(file);
+        }
+        return deft_fail(error, DEFT_INVALID, EISDIR, "'%.250s' is a folder, expected a file",
+                         cli_profile_label(path));
+    }
+    *out = file;
+    return DEFT_OK;
+}
+
+enum deft_status cli_profile_text(const char *path, char **out, size_t *out_bytes,
+                                  struct deft_error *error) {
+    FILE *file = NULL;
+    const char *label = cli_profile_label(path);
+    size_t n_bytes = 0;
+    size_t capacity_bytes = 65536 + 1;
+    enum deft_status status = cli_profile_open(path, &file, error);
+    if (status != DEFT_OK) {
+        return status;
     }
     char *text = malloc(capacity_bytes);
     if (text == NULL) {
-        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for '%.250s'", path);
+        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for '%.250s'", label);
         goto done;
     }
     while (!feof(file)) {
@@ -28,19 +53,20 @@ enum deft_status cli_profile_text(const char *path, char **out, size_t *out_byte
             capacity_bytes = capacity_bytes * 2 + 65536;
             char *grown = realloc(text, capacity_bytes);
             if (grown == NULL) {
-                status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for '%.250s'", path);
+                status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for '%.250s'", label);
                 goto done;
             }
             text = grown;
         }
         n_bytes += fread(text + n_bytes, 1, 65536, file);
         if (ferror(file)) {
-            status = deft_fail(error, DEFT_IO, errno, "'%.250s' cannot be read: %s", path,
+            status = deft_fail(error, DEFT_IO, errno, "'%.250s' cannot be read: %s", label,
                                strerror(errno));
             goto done;
         }
         if (n_bytes > CLI_PROFILE_MAX_BYTES) {
-            status = deft_fail(error, DEFT_LIMIT, 0, "'%.250s' has more than %u bytes", path,
+            status = deft_fail(error, DEFT_LIMIT, 0,
+                               "'%.250s' has more than the %u bytes that a profile may have", label,
                                CLI_PROFILE_MAX_BYTES);
             goto done;
         }
@@ -66,11 +92,16 @@ enum deft_status cli_profile_read(const char *path, struct dsched_profile *out,
     if (status != DEFT_OK) {
         return status;
     }
+    if (n_bytes == 0) {
+        free(text);
+        return deft_fail(error, DEFT_INVALID, 0, "'%.250s' is empty, expected a deft.profile/1",
+                         cli_profile_label(path));
+    }
     status = wire_profile_decode(text, n_bytes, out, &reason);
     free(text);
     if (status != DEFT_OK) {
-        return deft_fail(error, status, 0, "'%.100s' is no usable deft.profile/1: %.250s", path,
-                         reason.text);
+        return deft_fail(error, status, 0, "'%.100s' is no usable deft.profile/1: %.250s",
+                         cli_profile_label(path), reason.text);
     }
     return DEFT_OK;
 }
@@ -84,6 +115,7 @@ enum {
 };
 
 static const struct argp_option cli_profile_table[] = {
+    {NULL, 0, NULL, 0, "Limits of the planner:", 10},
     {"max-merge", CLI_PROFILE_MAX_MERGE, "K", 0, "Iterations that may share an all-reduce", 0},
     {"max-delay", CLI_PROFILE_MAX_DELAY, "D", 0, "Boundaries an update may be late", 0},
     {"rules", CLI_PROFILE_RULES, "LIST", 0,
@@ -115,7 +147,8 @@ static uint32_t cli_profile_rules(const struct argp_state *state, const char *li
 }
 
 static error_t cli_profile_parse(int key, char *argument, struct argp_state *state) {
-    struct dsched_planner_options *options = state->input;
+    struct cli_planner *planner = state->input;
+    struct dsched_planner_options *options = &planner->options;
     switch (key) {
     case CLI_PROFILE_MAX_MERGE:
         options->max_merge =
@@ -138,6 +171,7 @@ static error_t cli_profile_parse(int key, char *argument, struct argp_state *sta
     default:
         return ARGP_ERR_UNKNOWN;
     }
+    planner->is_given = 1;
     return 0;
 }
 

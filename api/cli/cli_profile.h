@@ -13,6 +13,9 @@
 /* The largest profile that limits.h allows, 65,536 tensors, is about 14 MB of JSON. */
 #define CLI_PROFILE_MAX_BYTES (64u << 20)
 
+/* What sentences call it: the path, or "standard input". */
+const char *cli_profile_label(const char *path);
+
 /* The whole file, zero-terminated; "-" is standard input. */
 DEFT_NODISCARD enum deft_status cli_profile_text(const char *path, char **out, size_t *out_bytes,
                                                  struct deft_error *error);
@@ -21,7 +24,11 @@ DEFT_NODISCARD enum deft_status cli_profile_read(const char *path, struct dsched
                                                  struct deft_error *error);
 
 /* --max-merge --max-delay --rules --max-pending-bytes --jitter, as an argp child whose input is a
- * struct dsched_planner_options. */
+ * struct cli_planner with its options filled in. */
+struct cli_planner {
+    struct dsched_planner_options options;
+    int is_given; /* one of them was on the command line */
+};
 extern const struct argp cli_profile_planner_argp;
 
 /* dsched_solve with the scheduling library's sentence. */

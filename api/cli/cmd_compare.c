@@ -1,26 +1,21 @@
-/* deft compare: every policy on one profile, beside the bound. */
+/* deft compare: every policy on profiles, beside the bound. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "cli.h"
+#include "cli_files.h"
+#include "cli_policy.h"
 #include "cli_profile.h"
+#include "cli_summary.h"
 #include "cli_table.h"
 #include "wire/json_out.h"
 
-enum { CMD_COMPARE_JSON = 256 };
-/* More policies than there are; the table is walked to its end anyway. */
-#define CMD_COMPARE_MAX_POLICIES 32u
-
-static const struct argp_option cmd_compare_table[] = {
-    {"json", CMD_COMPARE_JSON, NULL, 0, "Print JSON", 0},
-    {0},
-};
-
 struct cmd_compare_input {
-    const char *path;
-    int json;
+    struct cli_files files;
+    struct cli_planner planner;
+    struct cli_summary summary;
 };
 
 struct cmd_compare_row {
@@ -32,42 +27,30 @@ struct cmd_compare_row {
 
 static error_t cmd_compare_parse(int key, char *argument, struct argp_state *state) {
     struct cmd_compare_input *input = state->input;
-    switch (key) {
-    case CMD_COMPARE_JSON:
-        input->json = 1;
-        break;
-    case ARGP_KEY_ARG:
-        if (input->path != NULL) {
-            argp_error(state, "one profile is expected");
-        }
-        input->path = argument;
-        break;
-    case ARGP_KEY_END:
-        if (input->path == NULL) {
-            argp_error(state, "a profile is expected ('-' is standard input)");
-        }
-        break;
-    default:
+    (void)argument;
+    if (key != ARGP_KEY_INIT) {
         return ARGP_ERR_UNKNOWN;
     }
+    state->child_inputs[0] = &input->files;
+    state->child_inputs[1] = &input->planner;
     return 0;
 }
 
 static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
+                                        const struct cli_planner *planner,
                                         struct cmd_compare_row *rows, size_t *out_n,
                                         struct deft_error *error) {
-    struct dsched_error reason = {{0}};
     int64_t wfbp_ns = 0;
     size_t n = 0;
-    for (; dsched_policies[n] != NULL && n < CMD_COMPARE_MAX_POLICIES; n++) {
+    for (; dsched_policies[n] != NULL && n < CLI_POLICY_MAX; n++) {
         struct cmd_compare_row *row = &rows[n];
         int64_t begin_ns = clock_monotonic_ns();
         row->policy = dsched_policies[n];
-        enum dsched_status status =
-            row->policy->simulate(profile, NULL, NULL, &row->outcome, &reason);
+        enum deft_status status =
+            cli_policy_run(row->policy, planner, profile, NULL, &row->outcome, error);
         row->solve_ns = clock_monotonic_ns() - begin_ns;
-        if (status != DSCHED_OK) {
-            return cli_profile_failed(status, &reason, error);
+        if (status != DEFT_OK) {
+            return status;
         }
         if (strcmp(row->policy->name, "wfbp") == 0) {
             wfbp_ns = row->outcome.report.step_ns;
@@ -81,11 +64,22 @@ static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
     return DEFT_OK;
 }
 
+static void cmd_compare_notes(const struct cmd_compare_row *rows, size_t n) {
+    const char *lead = "\n";
+    for (size_t i = 0; i < n; i++) {
+        if (rows[i].outcome.note[0] != '\0') {
+            (void)printf("%s%s: %s\n", lead, rows[i].policy->name, rows[i].outcome.note);
+            lead = "";
+        }
+    }
+}
+
 static void cmd_compare_text(const struct dsched_profile *profile,
                              const struct dsched_bounds *bounds, const struct cmd_compare_row *rows,
                              size_t n) {
-    static const char *const headings[] = {"policy", "rule",   "step",   "exposed",  "updates",
-                                           "delay",  "memory", "x wfbp", "solved in"};
+    static const char *const headings[] = {"policy",  "rule",         "step",
+                                           "exposed", "updates/step", "mean delay (steps)",
+                                           "memory",  "x wfbp",       "solved in"};
     size_t n_columns = sizeof(headings) / sizeof(headings[0]);
     char text[4][16];
     struct cli_table table;
@@ -116,6 +110,7 @@ static void cmd_compare_text(const struct dsched_profile *profile,
     }
     cli_table_print(&table, stdout);
     cli_table_done(&table);
+    cmd_compare_notes(rows, n);
 }
 
 static enum deft_status cmd_compare_json(const struct dsched_profile *profile,
@@ -145,6 +140,7 @@ static enum deft_status cmd_compare_json(const struct dsched_profile *profile,
         json_out_number(&out, "speedup_vs_wfbp", rows[i].speedup);
         json_out_uint(&out, "pending_bytes", report->pending_bytes);
         json_out_int(&out, "solve_ns", rows[i].solve_ns);
+        json_out_text(&out, "note", rows[i].outcome.note);
         json_out_end_object(&out);
     }
     json_out_end_array(&out);
@@ -157,38 +153,73 @@ static enum deft_status cmd_compare_json(const struct dsched_profile *profile,
     return status;
 }
 
+static void cmd_compare_keep(const char *path, const struct cmd_compare_row *rows, size_t n,
+                             struct cli_summary *summary) {
+    struct cli_summary_row *kept = cli_summary_add(summary, path);
+    for (size_t i = 0; i < n; i++) {
+        const struct dsched_report *report = &rows[i].outcome.report;
+        kept->step_ns[i] = report->step_ns;
+        kept->updates_per_step[i] = report->updates_per_step_ppm / 1e6;
+        kept->max_delay[i] = report->max_delay;
+    }
+}
+
+static enum deft_status cmd_compare_one(void *context, const char *path,
+                                        const struct dsched_profile *profile,
+                                        struct deft_error *error) {
+    struct cmd_compare_input *input = context;
+    struct dsched_error reason = {{0}};
+    struct dsched_bounds bounds = {0};
+    struct cmd_compare_row rows[CLI_POLICY_MAX] = {0};
+    size_t n = 0;
+    enum deft_status status =
+        cli_profile_failed(dsched_bounds(profile, &bounds, &reason), &reason, error);
+    if (status == DEFT_OK) {
+        status = cmd_compare_run(profile, &input->planner, rows, &n, error);
+    }
+    if (status == DEFT_OK) {
+        cmd_compare_keep(path, rows, n, &input->summary);
+    }
+    if (status == DEFT_OK && input->files.json) {
+        status = cmd_compare_json(profile, &bounds, rows, n, error);
+    } else if (status == DEFT_OK) {
+        cmd_compare_text(profile, &bounds, rows, n);
+    }
+    return status;
+}
+
 static int cmd_compare_main(int argc, char **argv) {
+    static const struct argp_child children[] = {
+        {&cli_files_argp, 0, NULL, 0}, {&cli_profile_planner_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
-        .options = cmd_compare_table,
         .parser = cmd_compare_parse,
-        .args_doc = "PROFILE",
-        .doc = "Simulates every policy on the job that PROFILE (deft.profile/1) describes."};
+        .args_doc = CLI_FILES_ARGUMENTS,
+        .doc = "Simulates every policy on the job that a PROFILE describes. Several profiles are "
+               "followed by a summary (not with --json).\v" CLI_FILES_DOC
+               "\n\nLimits of the planner hold for the policy 'deft' only; without any it has no "
+               "limit and no margin. The others are tuned as their authors say.",
+        .children = children};
     struct cmd_compare_input input = {0};
     struct deft_error error = {0};
-    struct dsched_error reason = {{0}};
-    struct dsched_profile profile = {0};
-    struct dsched_bounds bounds = {0};
-    struct cmd_compare_row rows[CMD_COMPARE_MAX_POLICIES] = {0};
-    size_t n = 0;
+    cli_policy_defaults(&input.planner);
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
-    enum deft_status status = cli_profile_read(input.path, &profile, &error);
-    if (status == DEFT_OK) {
-        status = cli_profile_failed(dsched_bounds(&profile, &bounds, &reason), &reason, &error);
+    enum deft_status status = cli_summary_init(&input.summary, input.files.n, &error);
+    if (status != DEFT_OK) {
+        return cli_status(status, &error);
     }
-    if (status == DEFT_OK) {
-        status = cmd_compare_run(&profile, rows, &n, &error);
+    int code = cli_files_run(&input.files, cmd_compare_one, &input);
+    if (!input.files.json && input.files.n > 1) {
+        (void)putchar('\n');
+        status = cli_summary_print(&input.summary, stdout, &error);
+        int failed = cli_status(status, &error);
+        code = failed > code ? failed : code;
     }
-    if (status == DEFT_OK && input.json) {
-        status = cmd_compare_json(&profile, &bounds, rows, n, &error);
-    } else if (status == DEFT_OK) {
-        cmd_compare_text(&profile, &bounds, rows, n);
-    }
-    dsched_profile_done(&profile);
-    return cli_status(status, &error);
+    cli_summary_done(&input.summary);
+    return code;
 }
 
 const struct cli_command cmd_compare = {
     .name = "compare",
-    .summary = "Compare all policies on a profile",
+    .summary = "Compare all policies on profiles",
     .run = cmd_compare_main,
 };

@@ -4,19 +4,29 @@
 #include <string.h>
 
 #include "cli.h"
-#include "cli_chart.h"
 #include "cli_controller.h"
-#include "cli_plan.h"
+#include "cli_explanation.h"
+#include "cli_picture.h"
+#include "cli_policy.h"
 #include "cli_profile.h"
-#include "cli_table.h"
 #include "wire/wire.h"
 
-enum { CMD_EXPLAIN_JOB = 256, CMD_EXPLAIN_CONTROLLER };
+enum {
+    CMD_EXPLAIN_JOB = 256,
+    CMD_EXPLAIN_CONTROLLER,
+    CMD_EXPLAIN_PROFILE,
+    CMD_EXPLAIN_JSON,
+    CMD_EXPLAIN_HTML
+};
 
 static const struct argp_option cmd_explain_table[] = {
     {"job", CMD_EXPLAIN_JOB, "ID", 0, "The plan that this job runs or ended with", 0},
     {"controller", CMD_EXPLAIN_CONTROLLER, "URL", 0,
      "With --job: ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
+    {"profile", CMD_EXPLAIN_PROFILE, "PROFILE", 0,
+     "With a plan: show it on this profile, since a plan has orders but no times", 0},
+    {"json", CMD_EXPLAIN_JSON, NULL, 0, "Print JSON", 0},
+    {"html", CMD_EXPLAIN_HTML, "FILE", 0, "Draw two cycles as a page in FILE", 0},
     {0},
 };
 
@@ -24,8 +34,22 @@ struct cmd_explain_input {
     const char *path;
     const char *job;
     const char *controller;
-    struct dsched_planner_options planner;
+    const char *profile;
+    const char *html;
+    int json;
+    struct cli_planner planner;
 };
+
+static void cmd_explain_check(const struct argp_state *state,
+                              const struct cmd_explain_input *input) {
+    if ((input->path == NULL) == (input->job == NULL)) {
+        argp_error(state, "a plan or a profile ('-' is standard input), or --job, is expected");
+    }
+    if (input->profile != NULL && input->path != NULL && strcmp(input->profile, "-") == 0 &&
+        strcmp(input->path, "-") == 0) {
+        argp_error(state, "plan and profile are both '-', but standard input can be read once");
+    }
+}
 
 static error_t cmd_explain_parse(int key, char *argument, struct argp_state *state) {
     struct cmd_explain_input *input = state->input;
@@ -39,6 +63,15 @@ static error_t cmd_explain_parse(int key, char *argument, struct argp_state *sta
     case CMD_EXPLAIN_CONTROLLER:
         input->controller = argument;
         break;
+    case CMD_EXPLAIN_PROFILE:
+        input->profile = argument;
+        break;
+    case CMD_EXPLAIN_JSON:
+        input->json = 1;
+        break;
+    case CMD_EXPLAIN_HTML:
+        input->html = argument;
+        break;
     case ARGP_KEY_ARG:
         if (input->path != NULL) {
             argp_error(state, "one file is expected");
@@ -46,9 +79,7 @@ static error_t cmd_explain_parse(int key, char *argument, struct argp_state *sta
         input->path = argument;
         break;
     case ARGP_KEY_END:
-        if ((input->path == NULL) == (input->job == NULL)) {
-            argp_error(state, "a plan or a profile ('-' is standard input), or --job, is expected");
-        }
+        cmd_explain_check(state, input);
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -56,68 +87,73 @@ static error_t cmd_explain_parse(int key, char *argument, struct argp_state *sta
     return 0;
 }
 
-static void cmd_explain_plan(const struct dsched_plan *plan) {
-    const struct dsched_forecast *forecast = &plan->forecast;
-    char step[16];
-    char exposed[16];
-    char compute[16];
-    cli_table_duration(forecast->step_ns, step);
-    cli_table_duration(forecast->exposed_ns, exposed);
-    cli_table_duration(forecast->compute_ns, compute);
-    (void)printf("%-16s %s, %u buckets, %u generations in a cycle of %u iterations, hash %016llx\n",
-                 "plan", dsched_rule_name(plan->rule), plan->n_buckets, plan->n_generations,
-                 dsched_plan_cycle(plan), (unsigned long long)dsched_plan_hash(plan));
-    (void)printf("%-16s step %s (compute %s, exposed %s), %.3f updates per step\n\n", "forecast",
-                 step, compute, exposed, forecast->updates_per_step_ppm / 1e6);
-    cli_plan_print_packing(plan, NULL, stdout);
-}
-
-/* Why not the others: the best of each class against the chosen one. */
-static void cmd_explain_alternatives(const struct dsched_solution *solution) {
-    const struct dsched_report *chosen = &solution->report;
-    (void)printf("alternatives\n");
-    for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {
-        const struct dsched_candidate *best = NULL;
-        for (uint32_t i = 0; i < solution->n_candidates; i++) {
-            const struct dsched_candidate *candidate = &solution->candidates[i];
-            if (candidate->rule == (enum dsched_rule)rule && candidate->feasible &&
-                (best == NULL || candidate->report.step_ns < best->report.step_ns)) {
-                best = candidate;
-            }
-        }
-        if (best == NULL || best == &solution->candidates[solution->chosen]) {
-            continue;
-        }
-        double change = chosen->step_ns > 0
-                            ? 100.0 * ((double)best->report.step_ns / (double)chosen->step_ns - 1.0)
-                            : 0.0;
-        char exposed[16] = "nothing";
-        if (best->report.exposed_ns > 0) {
-            cli_table_duration(best->report.exposed_ns, exposed);
-        }
-        (void)printf("  %-10s would take %+.1f %% of the step, with %s exposed and %.3f updates "
-                     "per step\n",
-                     dsched_rule_name(best->rule), change, exposed,
-                     best->report.updates_per_step_ppm / 1e6);
+/* Everything that can be told of `subject`, to which the picture's window is added. */
+static enum deft_status cmd_explain_show(const struct cmd_explain_input *input,
+                                         struct cli_explanation subject, struct deft_error *error) {
+    struct dsched_window window = {0};
+    struct dsched_outcome outcome = {0};
+    char *text = NULL;
+    enum deft_status status = DEFT_OK;
+    if (subject.profile != NULL) {
+        status = cli_policy_plan(subject.plan, subject.profile, &window, &outcome, error);
+        subject.window = &window;
+    } else if (input->html != NULL) {
+        status = deft_fail(error, DEFT_INVALID, 0,
+                           "a plan has no times to draw; --profile names the profile to draw it "
+                           "on");
     }
+    if (status == DEFT_OK && input->html != NULL) {
+        const struct wire_timeline timeline = {
+            .profile = subject.profile, .policy = "deft", .outcome = &outcome, .window = &window};
+        status = cli_picture_write(input->html, &timeline, error);
+    }
+    if (status == DEFT_OK && input->json) {
+        status = cli_explanation_json(&subject, &text, error);
+    }
+    if (status == DEFT_OK && input->json) {
+        (void)printf("%s\n", text);
+    } else if (status == DEFT_OK) {
+        cli_explanation_print(&subject, stdout);
+    }
+    free(text);
+    dsched_window_done(&window);
+    return status;
 }
 
-static enum deft_status cmd_explain_profile(const struct dsched_profile *profile,
-                                            const struct dsched_planner_options *options,
+static enum deft_status cmd_explain_plan(const struct cmd_explain_input *input,
+                                         const struct dsched_plan *plan, struct deft_error *error) {
+    struct dsched_profile profile = {0};
+    struct cli_explanation subject = {.plan = plan};
+    enum deft_status status = DEFT_OK;
+    if (input->profile != NULL) {
+        status = cli_profile_read(input->profile, &profile, error);
+        subject.profile = &profile;
+    }
+    if (status == DEFT_OK) {
+        status = cmd_explain_show(input, subject, error);
+    }
+    dsched_profile_done(&profile);
+    return status;
+}
+
+static enum deft_status cmd_explain_profile(const struct cmd_explain_input *input,
+                                            const struct dsched_profile *profile,
                                             struct deft_error *error) {
+    if (input->profile != NULL) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "'%.100s' is a profile already, so --profile has no plan to show on "
+                         "another one",
+                         cli_profile_label(input->path));
+    }
     struct dsched_solution *solution = calloc(1, sizeof(*solution));
     if (solution == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a solution");
     }
-    enum deft_status status = cli_profile_solve(profile, options, solution, error);
+    enum deft_status status = cli_profile_solve(profile, &input->planner.options, solution, error);
     if (status == DEFT_OK) {
-        cli_plan_print_solution(profile, solution, stdout);
-        (void)putchar('\n');
-        cli_plan_print_packing(&solution->plan, profile, stdout);
-        (void)putchar('\n');
-        cmd_explain_alternatives(solution);
-        (void)putchar('\n');
-        status = cli_chart_print(profile, &solution->plan, stdout, error);
+        const struct cli_explanation subject = {
+            .plan = &solution->plan, .profile = profile, .solution = solution};
+        status = cmd_explain_show(input, subject, error);
         dsched_solution_done(solution);
     }
     free(solution);
@@ -137,18 +173,35 @@ static enum deft_status cmd_explain_file(const struct cmd_explain_input *input,
         return status;
     }
     if (wire_plan_decode(text, n_bytes, &plan, &plan_error) == DEFT_OK) {
-        cmd_explain_plan(&plan);
+        status = cmd_explain_plan(input, &plan, error);
         dsched_plan_done(&plan);
     } else if (wire_profile_decode(text, n_bytes, &profile, &profile_error) == DEFT_OK) {
-        status = cmd_explain_profile(&profile, &input->planner, error);
+        status = cmd_explain_profile(input, &profile, error);
         dsched_profile_done(&profile);
     } else {
         status = deft_fail(error, DEFT_INVALID, 0,
-                           "'%.60s' is neither a plan (%.120s) nor a profile (%.120s)", input->path,
-                           plan_error.text, profile_error.text);
+                           "'%.60s' is neither a plan (%.120s) nor a profile (%.120s)",
+                           cli_profile_label(input->path), plan_error.text, profile_error.text);
     }
     free(text);
     return status;
+}
+
+/* The plan that libdeft has without being told one. */
+static enum deft_status cmd_explain_built_in(const struct cmd_explain_input *input,
+                                             struct deft_error *error) {
+    if (input->html != NULL) {
+        return deft_fail(error, DEFT_STATE, 0,
+                         "job '%.100s' runs the built-in exact plan, which is drawn by 'deft "
+                         "simulate --policy wfbp --html FILE PROFILE'",
+                         input->job);
+    }
+    if (input->json) {
+        (void)printf("{\"schema\":\"deft.explanation/1\",\"packing\":[],\"plan\":null}\n");
+    } else {
+        (void)printf("%-16s the built-in exact plan\n", "plan");
+    }
+    return DEFT_OK;
 }
 
 static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
@@ -163,8 +216,7 @@ static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
         status = cli_controller_job(url, input->job, &job, error);
     }
     if (status == DEFT_OK && job.plan_seq == 0) {
-        (void)printf("%-16s the built-in exact plan\n", "plan");
-        return DEFT_OK;
+        return cmd_explain_built_in(input, error);
     }
     if (status == DEFT_OK) {
         status = cli_controller_path("plans", job.plan, "", path, error);
@@ -176,19 +228,11 @@ static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
         status = wire_plan_event_decode(reply.body, reply.n_bytes, &event, error);
     }
     if (status == DEFT_OK) {
-        cmd_explain_plan(&event.plan);
+        status = cmd_explain_plan(input, &event.plan, error);
         wire_plan_event_done(&event);
     }
     http_reply_done(&reply);
     return status;
-}
-
-static enum deft_status cmd_explain_any(const struct cmd_explain_input *input,
-                                        struct deft_error *error) {
-    if (input->job == NULL) {
-        return cmd_explain_file(input, error);
-    }
-    return cmd_explain_job(input, error);
 }
 
 static int cmd_explain_main(int argc, char **argv) {
@@ -198,13 +242,15 @@ static int cmd_explain_main(int argc, char **argv) {
         .parser = cmd_explain_parse,
         .args_doc = "PLAN|PROFILE\n--job=ID",
         .doc = "Tells what a plan packs where, what stays exposed, and what the alternatives "
-               "would have cost.",
+               "would have cost. A file is a plan (deft.plan/1), or a profile (deft.profile/1) "
+               "that is planned under the limits below.",
         .children = children};
     struct cmd_explain_input input = {0};
     struct deft_error error = {0};
-    dsched_planner_defaults(&input.planner);
+    dsched_planner_defaults(&input.planner.options);
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
-    enum deft_status status = cmd_explain_any(&input, &error);
+    enum deft_status status =
+        input.job != NULL ? cmd_explain_job(&input, &error) : cmd_explain_file(&input, &error);
     return cli_status(status, &error);
 }
 
