@@ -229,7 +229,7 @@ static enum dsched_status add_whole_merges(struct candidates *candidates,
                                            const struct pick *pick, struct dsched_error *error) {
     uint64_t load_ns = (uint64_t)candidates_load_ns(candidates, pick->layouts[0]);
     uint32_t max_merge = candidates->options->max_merge;
-    uint32_t least = (uint32_t)muldiv_up(load_ns, 1, (uint64_t)candidates->compute_ns, max_merge);
+    uint32_t least = (uint32_t)muldiv_up(load_ns, 1, (uint64_t)candidates->compute_ns, UINT32_MAX);
     enum dsched_status status = DSCHED_OK;
     for (uint32_t k = 1; status == DSCHED_OK && k <= max_merge; k++) {
         int is_late = k < least; /* then the least work decides, else the finest grain */
@@ -255,6 +255,15 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
     }
     if (status == DSCHED_OK && pick.n > 0) {
         status = add_whole_merges(candidates, layouts, rule, &pick, error);
+    }
+    /* Where delay or memory is short, boundaries wait for the last bucket: then an early landing
+     * counts, and a wait that is shared by many iterations. */
+    if (status == DSCHED_OK && rule == DSCHED_DELAYED) {
+        struct grain any = {.min_buckets = 1, .max_buckets = DSCHED_MAX_BUCKETS};
+        cycle = (struct candidates_cycle){.n_generations = 1,
+                                          .n_iterations = candidates->options->max_merge};
+        pick_layouts(candidates, layouts, estimate_exact, any, &pick);
+        status = add_cycle(candidates, layouts, rule, pick.layouts[0], cycle, error);
     }
     return status;
 }
