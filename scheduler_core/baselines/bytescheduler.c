@@ -164,7 +164,7 @@ static enum dsched_status allocate(struct bytescheduler *state, struct dsched_er
     state->uncommitted = calloc(n, sizeof(*state->uncommitted));
     state->committed = calloc(n, sizeof(*state->committed));
     state->ready = calloc(n, sizeof(*state->ready));
-    state->queue = calloc(n_parts, sizeof(*state->queue));
+    state->queue = calloc(n_parts + 1, sizeof(*state->queue));
     if (state->uncommitted == NULL || state->committed == NULL || state->ready == NULL ||
         state->queue == NULL) {
         return refuse_memory(error, "ByteScheduler's queues");
