@@ -84,6 +84,8 @@ enum dsched_status cut_by_bytes(const struct space *space, uint64_t target_bytes
 struct pieces {
     const struct dsched_profile *profile;
     uint32_t jitter_ppm;
+    uint32_t first_link; /* of n_links in the search */
+    uint32_t n_links;
     uint32_t n;
     uint64_t ends[MAX_PIECES];      /* elements */
     uint64_t bytes[MAX_PIECES + 1]; /* before each piece */
@@ -117,7 +119,7 @@ static int add_pieces(struct pieces *pieces, const struct space_piece *piece, ui
 
 /* 0 when there are too many. */
 static int make_pieces(const struct space *space, uint64_t part_bytes, struct pieces *pieces) {
-    uint32_t most = pieces->profile->n_links == 1 ? PIECES_ONE_LINK : PIECES_MANY_LINKS;
+    uint32_t most = pieces->n_links == 1 ? PIECES_ONE_LINK : PIECES_MANY_LINKS;
     uint64_t least_bytes = space->n_pieces <= most ? 0 : space->n_bytes / most + 1;
     uint64_t begin = 0;
     uint32_t run = 0;
@@ -139,8 +141,8 @@ static int make_pieces(const struct space *space, uint64_t part_bytes, struct pi
 }
 
 static void fill_least(struct pieces *pieces) {
-    for (uint32_t l = 0; l < pieces->profile->n_links; l++) {
-        struct split_rate rate = split_best_rate(&pieces->profile->links[l]);
+    for (uint32_t l = 0; l < pieces->n_links; l++) {
+        struct split_rate rate = split_best_rate(&pieces->profile->links[pieces->first_link + l]);
         for (uint32_t i = 0; i < pieces->n; i++) {
             pieces->least_ns[l * pieces->n + i] =
                 split_least_ns(rate, pieces->bytes[i + 1] - pieces->bytes[i]);
@@ -150,14 +152,14 @@ static void fill_least(struct pieces *pieces) {
 
 static int64_t cost(const void *context, uint32_t first, uint32_t last, uint32_t link) {
     const struct pieces *pieces = context;
-    int64_t ns = dsched_link_ns(&pieces->profile->links[link],
+    int64_t ns = dsched_link_ns(&pieces->profile->links[pieces->first_link + link],
                                 pieces->bytes[last + 1] - pieces->bytes[first]);
     return pieces->jitter_ppm == 0 ? ns : muldiv_stretch(ns, pieces->jitter_ppm);
 }
 
 static uint32_t labels_for(const struct pieces *pieces) {
     uint32_t width = LABEL_BUDGET / (pieces->n * pieces->n);
-    if (pieces->profile->n_links == 1) {
+    if (pieces->n_links == 1) {
         return 1; /* a prefix that lands earlier is never worse for what follows */
     }
     return width < LEAST_LABELS ? LEAST_LABELS : width > MOST_LABELS ? MOST_LABELS : width;
@@ -175,7 +177,7 @@ static enum dsched_status write_layout(const struct pieces *pieces,
     for (uint32_t b = 0; b < packing->n_buckets; b++) {
         uint64_t end = pieces->ends[packing->last[b]];
         layout.buckets[b] = (struct dsched_bucket){.begin = begin, .end = end};
-        layout.links[b] = packing->links[b];
+        layout.links[b] = (uint8_t)(pieces->first_link + packing->links[b]);
         begin = end;
     }
     *out = layout;
@@ -194,6 +196,8 @@ enum dsched_status cut_by_search(const struct dsched_profile *profile, const str
     }
     pieces->profile = profile;
     pieces->jitter_ppm = goal->jitter_ppm;
+    pieces->first_link = goal->only_link > 0 ? goal->only_link - 1 : 0;
+    pieces->n_links = goal->only_link > 0 ? 1 : profile->n_links;
     if (!make_pieces(space, goal->part_bytes, pieces)) {
         status = refuse(error, DSCHED_LIMIT,
                         "the gradient space changes its dtype too often: more than %u pieces",
@@ -201,11 +205,12 @@ enum dsched_status cut_by_search(const struct dsched_profile *profile, const str
         goto done;
     }
     fill_least(pieces);
-    if (goal->kind == CUT_WORK) {
-        memset(pieces->ready_ns, 0, sizeof(pieces->ready_ns));
+    for (uint32_t i = 0; i < pieces->n; i++) {
+        pieces->ready_ns[i] =
+            goal->kind == CUT_WORK ? 0 : muldiv_stretch(pieces->ready_ns[i], goal->slow_ppm);
     }
     problem = (struct labels_problem){.n = pieces->n,
-                                      .n_links = profile->n_links,
+                                      .n_links = pieces->n_links,
                                       .width = labels_for(pieces),
                                       .ready_ns = pieces->ready_ns,
                                       .fuse_from = pieces->fuse_from,

@@ -20,6 +20,8 @@ enum cut_kind {
 struct cut_goal {
     enum cut_kind kind;
     uint64_t part_bytes; /* tensors of twice this and more are cut too; 0: none is */
+    uint32_t only_link;  /* 1 + the link that takes everything; 0: all links */
+    uint32_t slow_ppm;   /* by which readiness is late, for links that slow backward down */
     uint32_t jitter_ppm; /* by which communication is stretched */
     int64_t deadline_ns; /* from the begin of backward; CUT_LATE only */
     int64_t limit_ns;

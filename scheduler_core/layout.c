@@ -1,5 +1,6 @@
 #include "layout.h"
 
+#include "contended.h"
 #include "muldiv.h"
 #include "refuse.h"
 
@@ -59,7 +60,6 @@ static void add_link(struct layout *layout, const struct dsched_link *link, int6
     int64_t load_ns = (int64_t)muldiv_up((uint64_t)work_ns, MULDIV_PPM, contention_ppm, INT64_MAX);
     layout->work_ns = later(layout->work_ns, work_ns);
     layout->load_ns = later(layout->load_ns, load_ns);
-    layout->slow_ns = later(layout->slow_ns, work_ns - load_ns);
 }
 
 enum dsched_status layout_measure(struct layout *layout, const struct dsched_profile *profile,
@@ -77,7 +77,6 @@ enum dsched_status layout_measure(struct layout *layout, const struct dsched_pro
     layout->n_links = 1;
     layout->work_ns = 0;
     layout->load_ns = 0;
-    layout->slow_ns = 0;
     layout->finish_ns = profile->backward_ns;
     for (uint32_t b = 0; b < layout->n_buckets; b++) {
         uint32_t l = layout->links[b];
@@ -86,6 +85,7 @@ enum dsched_status layout_measure(struct layout *layout, const struct dsched_pro
         free_ns[l] = plus(later(free_ns[l], ready_ns[b]), ns);
         layout->n_links = l >= layout->n_links ? l + 1 : layout->n_links;
     }
+    layout->slow_ns = contended_slow_ns(profile, works_ns);
     for (uint32_t l = 0; l < layout->n_links; l++) {
         add_link(layout, &profile->links[l], works_ns[l]);
         layout->finish_ns = later(layout->finish_ns, free_ns[l]);

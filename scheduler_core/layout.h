@@ -16,7 +16,7 @@ struct layout {
     int64_t work_ns;   /* per generation, of the link that works longest */
     int64_t load_ns;   /* least compute time that hides a generation: work_ns, less what links that
                           slow compute down stretch it by */
-    int64_t slow_ns;   /* per generation, by which such links stretch compute at least */
+    int64_t slow_ns;   /* per generation, by which such links stretch compute */
     int64_t finish_ns; /* from the begin of backward until all has landed, links idle at first */
 };
 

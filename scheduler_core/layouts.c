@@ -1,6 +1,7 @@
 #include "layouts.h"
 
 #include "baselines/policies.h"
+#include "contended.h"
 #include "cut.h"
 #include "muldiv.h"
 #include "refuse.h"
@@ -32,6 +33,9 @@ static enum dsched_status add(struct layouts *layouts, const struct dsched_profi
     if (layouts->n < LAYOUTS_MAX) {
         status = layout_measure(layout, profile, space, error);
     }
+    if (status == DSCHED_OK && layouts->n < LAYOUTS_MAX && layouts->is_contended) {
+        status = contended_finish(profile, space, layout, error);
+    }
     if (layouts->n == LAYOUTS_MAX || status != DSCHED_OK) {
         layout_done(layout);
         return status;
@@ -61,6 +65,22 @@ static enum dsched_status add_spread(struct layouts *layouts, const struct dsche
         return status;
     }
     return add(layouts, profile, space, &layout, error);
+}
+
+/* A link that slows compute down may be better left alone: the whole on each of the others. */
+static enum dsched_status add_single(struct layouts *layouts, const struct dsched_profile *profile,
+                                     const struct space *space, const struct layout *cut,
+                                     struct dsched_error *error) {
+    enum dsched_status status = DSCHED_OK;
+    for (uint32_t l = 1; status == DSCHED_OK && l < profile->n_links; l++) {
+        struct layout layout = {0};
+        status = layout_copy(cut, &layout, error);
+        if (status == DSCHED_OK) {
+            memset(layout.links, (int)l, layout.n_buckets);
+            status = add(layouts, profile, space, &layout, error);
+        }
+    }
+    return status;
 }
 
 /* A cut in every spread that makes sense for it. Takes over `cut`. */
@@ -138,10 +158,14 @@ static enum dsched_status add_parts(struct layouts *layouts, const struct dsched
         if (status == DSCHED_LIMIT && n_parts > 1) {
             return DSCHED_OK;
         }
+        if (status == DSCHED_OK && layouts->is_contended) {
+            status = add_single(layouts, profile, space, &cut, error);
+        }
         if (status == DSCHED_OK) {
             status = add_cut(layouts, profile, space, &cut, error);
         }
         if (status != DSCHED_OK) {
+            layout_done(&cut);
             return status;
         }
     }
@@ -184,20 +208,48 @@ static int has_large_piece(const struct dsched_profile *profile, const struct sp
     return 0;
 }
 
+/* Landing where links slow backward down: on all of them or on one, at least and at most by what
+ * they can. */
+static enum dsched_status add_contended(struct layouts *layouts,
+                                        const struct dsched_profile *profile,
+                                        const struct space *space, struct dsched_error *error) {
+    enum dsched_status status = DSCHED_OK;
+    uint32_t most_ppm = (uint32_t)MULDIV_PPM;
+    for (uint32_t l = profile->n_links + 1; status == DSCHED_OK && l-- > 0;) {
+        struct cut_goal goal = {.kind = CUT_LANDING, .only_link = l, .known = INT64_MAX};
+        uint32_t contention_ppm = l > 0 ? profile->links[l - 1].contention_ppm : most_ppm;
+        int64_t bound_ns = 0;
+        most_ppm = contention_ppm > most_ppm ? contention_ppm : most_ppm;
+        if (l > 0 && profile->n_links > 1) {
+            status = add_searched(layouts, profile, space, &goal, &bound_ns, error);
+        }
+        goal.slow_ppm = contention_ppm > MULDIV_PPM ? contention_ppm - (uint32_t)MULDIV_PPM : 0;
+        if (status == DSCHED_OK && goal.slow_ppm > 0) {
+            status = add_searched(layouts, profile, space, &goal, &bound_ns, error);
+        }
+    }
+    return status;
+}
+
 static enum dsched_status add_searches(struct layouts *layouts,
                                        const struct dsched_profile *profile,
                                        const struct space *space, uint32_t jitter_ppm,
                                        struct dsched_error *error) {
-    struct cut_goal goal = {.kind = CUT_LANDING, .known = least(layouts, CUT_LANDING)};
+    /* Simulated landings, where links slow backward down, are not of the search's kind. */
+    struct cut_goal goal = {.kind = CUT_LANDING,
+                            .known =
+                                layouts->is_contended ? INT64_MAX : least(layouts, CUT_LANDING)};
     int64_t parts_bound = 0;
     int64_t late = 0;
     enum dsched_status status =
         add_searched(layouts, profile, space, &goal, &layouts->landing_bound_ns, error);
     if (status == DSCHED_OK && has_large_piece(profile, space)) {
-        goal = (struct cut_goal){.kind = CUT_LANDING,
-                                 .part_bytes = space->n_bytes / N_PARTS,
-                                 .known = least(layouts, CUT_LANDING)};
+        goal = (struct cut_goal){
+            .kind = CUT_LANDING, .part_bytes = space->n_bytes / N_PARTS, .known = goal.known};
         status = add_searched(layouts, profile, space, &goal, &parts_bound, error);
+    }
+    if (status == DSCHED_OK && layouts->is_contended) {
+        status = add_contended(layouts, profile, space, error);
     }
     if (status == DSCHED_OK) {
         goal = (struct cut_goal){.kind = CUT_WORK, .known = least(layouts, CUT_WORK)};
@@ -239,6 +291,7 @@ enum dsched_status layouts_init(struct layouts *layouts, const struct dsched_pro
     enum dsched_status status;
     memset(layouts, 0, sizeof(*layouts));
     layouts->least_late = LAYOUTS_MAX;
+    layouts->is_contended = contended_any(profile);
     status = add_ddp(layouts, profile, space, error);
     if (status == DSCHED_OK) {
         status = add_parts(layouts, profile, space, error);

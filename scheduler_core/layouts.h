@@ -4,13 +4,15 @@
 
 #include "layout.h"
 
-/* 15 sizes in up to 4 spreads, DDP's, and one for each goal of a search. */
-#define LAYOUTS_MAX 64u
+/* 15 sizes in up to 4 spreads, DDP's, one for each goal of a search; 6 sizes, and a goal, on each
+ * link alone. */
+#define LAYOUTS_MAX 128u
 
 struct layouts {
     uint32_t n;
     struct layout items[LAYOUTS_MAX]; /* measured; the first is PyTorch DDP's when there is one */
     int has_ddp;
+    int is_contended;    /* links slow compute down */
     uint32_t least_late; /* the layout that delays the fewest elements; LAYOUTS_MAX: none */
     /* No cut at tensor ends lands earlier, or gives the busiest link less; 0: not known. */
     int64_t landing_bound_ns;

@@ -81,10 +81,30 @@ static int64_t estimate_delayed(const struct candidates *candidates, const struc
     return layout->work_ns > slowed_ns ? layout->work_ns : slowed_ns;
 }
 
-/* With merging the step can always be had; what counts is how often. */
-static int64_t estimate_merged(const struct candidates *candidates, const struct layout *layout) {
-    (void)candidates;
-    return layout->load_ns + layout->slow_ns;
+/* With merging the step can be had, and what counts is how often. Not so where links slow compute
+ * down: then all merges but the largest pay for it, and what does not land within the delays that
+ * are allowed is waited for. `landed_ns` counts from the first boundary that may apply it. */
+static int64_t estimate_merged(const struct candidates *candidates, const struct layout *layout,
+                               int64_t landed_ns) {
+    int64_t n_merged = candidates->options->max_merge;
+    int64_t delay_ns = candidates->compute_ns * candidates->options->max_delay + layout->slow_ns;
+    int64_t late_ns = landed_ns > delay_ns ? landed_ns - delay_ns : 0;
+    int64_t waited_ns = candidates->compute_ns + (layout->slow_ns + late_ns) / n_merged;
+    if (layout->slow_ns == 0) {
+        return layout->load_ns;
+    }
+    return layout->work_ns / n_merged > waited_ns ? layout->work_ns / n_merged : waited_ns;
+}
+
+/* All is ready at the boundary. */
+static int64_t estimate_averaged(const struct candidates *candidates, const struct layout *layout) {
+    return estimate_merged(candidates, layout, layout->work_ns);
+}
+
+static int64_t estimate_merged_delayed(const struct candidates *candidates,
+                                       const struct layout *layout) {
+    return estimate_merged(candidates, layout,
+                           layout->finish_ns - candidates->profile->backward_ns);
 }
 
 struct grain {
@@ -234,9 +254,12 @@ static enum dsched_status add_whole_merges(struct candidates *candidates,
     for (uint32_t k = 1; status == DSCHED_OK && k <= max_merge; k++) {
         int is_late = k < least; /* then the least work decides, else the finest grain */
         const struct layout *layout = pick->layouts[is_late ? 0 : pick->n - 1];
+        struct candidates_cycle cycle = {.n_generations = 1, .n_iterations = k};
         if (k <= MAX_MERGES || k == least || k == max_merge) {
-            struct candidates_cycle cycle = {.n_generations = 1, .n_iterations = k};
             status = add_cycle(candidates, layouts, rule, layout, cycle, error);
+        }
+        if (status == DSCHED_OK && k == max_merge && layout != pick->layouts[0]) {
+            status = add_cycle(candidates, layouts, rule, pick->layouts[0], cycle, error);
         }
     }
     return status;
@@ -247,7 +270,9 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
     struct pick pick = {0};
     struct candidates_cycle cycle;
     enum dsched_status status = DSCHED_OK;
-    pick_layouts(candidates, layouts, estimate_merged, grain_of_delayed(layouts), &pick);
+    pick_layouts(candidates, layouts,
+                 rule == DSCHED_AVERAGED ? estimate_averaged : estimate_merged_delayed,
+                 grain_of_delayed(layouts), &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
         if (best_cycle(candidates, pick.layouts[i], &cycle)) {
             status = add_cycle(candidates, layouts, rule, pick.layouts[i], cycle, error);
