@@ -124,6 +124,13 @@ enum mark {
     MARK_LAYER, /* + layer whose messages it waits for */
 };
 
+static void begin(struct layered *layered) {
+    for (uint32_t i = 0; i < layered->n_layers; i++) {
+        layered->left_bytes[i] = layered->layers[i].bytes;
+    }
+    layered->rule->begin(layered->rule_state);
+}
+
 static struct timeline_segment backward(struct layered *layered) {
     uint32_t n = layered->n_layers;
     struct timeline_segment out = {.lane = DSCHED_LANE_BACKWARD,
@@ -161,11 +168,10 @@ static int next_segment(void *state, struct timeline_segment *out) {
         layered->stage = 0;
         layered->n_ready = 0;
         layered->is_first = 0;
-        layered->rule->begin(layered->rule_state);
-        for (uint32_t i = 0; i < n; i++) {
-            layered->left_bytes[i] = layered->layers[i].bytes;
-        }
         return 0;
+    }
+    if (layered->stage == 0) {
+        begin(layered);
     }
     if (layered->stage < n) {
         *out = backward(layered);

@@ -84,6 +84,7 @@ static int next(void *state_, struct layered_message *out) {
     const struct layered_layer *layer;
     uint32_t i;
     uint64_t part;
+    commit(state);
     if (state->n_sent == state->n_queued) {
         return 0;
     }
@@ -97,11 +98,12 @@ static int next(void *state_, struct layered_message *out) {
     return 1;
 }
 
+/* What the credit allows now is committed when the link asks: a gradient that is ready at the same
+ * moment comes before. */
 static void landed(void *state_, const struct layered_message *message) {
     struct bytescheduler *state = state_;
     uint32_t element_bytes = dsched_dtype_bytes(state->layered.layers[message->layer].dtype);
     state->credit_left += (int64_t)(message->landed_bytes / element_bytes);
-    commit(state);
 }
 
 static const struct layered_rule rule = {

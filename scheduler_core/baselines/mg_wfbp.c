@@ -22,13 +22,13 @@ static uint64_t bytes_of(const struct space_piece *piece) {
     return (piece->end - piece->begin) * piece->element_bytes;
 }
 
-/* The authors' rule, from the output side on. `open` is the group so far, which would start at
- * `start_ns`; `next` is the tensor that becomes ready after it. */
+/* The authors' rule, from the output side on. The group so far would start at `start_ns`; `next` is
+ * the tensor that becomes ready after it. They are merged when `next` would have to wait for the
+ * group anyway, and the group waits for it, if at all, no longer than the merge saves. */
 static int is_merged(const struct dsched_link *link, uint64_t open_bytes, int64_t start_ns,
                      const struct space_piece *next) {
-    int64_t wait_ns = next->ready_ns - start_ns;
     return next->ready_ns < start_ns + dsched_link_ns(link, open_bytes) &&
-           (wait_ns < 0 || wait_ns < saved_ns(link, open_bytes, bytes_of(next)));
+           next->ready_ns - start_ns < saved_ns(link, open_bytes, bytes_of(next));
 }
 
 /* Writes buckets when `out` is not NULL. */

@@ -14,7 +14,7 @@ static const uint64_t units[] = {16384,  32768,   65536,   131072, 262144,
                                  524288, 1048576, 2097152, 4194304};
 #define N_UNITS (sizeof(units) / sizeof(units[0]))
 /* Settings whose priorities are adjusted. */
-#define N_ADJUSTED 3u
+#define N_ADJUSTED 8u
 /* Layers simulated while priorities are adjusted: bounds that to about a second. */
 #define MAX_ADJUSTED_LAYERS 4000000u
 
@@ -216,10 +216,12 @@ static int promote(struct us_byte *state, uint32_t l) {
  * was kept. */
 static enum dsched_status adjust(struct us_byte *state, struct setting *setting,
                                  struct dsched_error *error) {
-    uint32_t n = state->layered.n_layers;
-    uint32_t n_tries = MAX_ADJUSTED_LAYERS / n;
+    uint32_t n;
+    uint32_t n_tries;
     enum dsched_status status;
     use(state, setting);
+    n = state->layered.n_layers;
+    n_tries = MAX_ADJUSTED_LAYERS / N_ADJUSTED / n;
     status = layered_measure(&state->layered, &setting->report, error);
     keep(state);
     for (uint32_t l = n - 1; status == DSCHED_OK && l > 0 && n_tries > 0; l--) {

@@ -110,6 +110,27 @@ static void merging_matches_hand_computed_groups(void **unused) {
     dsched_profile_done(&profile);
 }
 
+/* t2, 2e6 elements, is sent 4..13; t1, 1e6, is ready at 10, 6 > alpha after t2's start; t0 is ready
+ * at 12, before t1 could start, and joins it: 13..22. */
+static void merging_counts_from_when_the_link_is_free(void **unused) {
+    struct dsched_profile profile;
+    struct dsched_outcome outcome;
+    (void)unused;
+    support_profile(&profile, 3, 1);
+    profile.tensors[0] =
+        (struct dsched_tensor){.elements = 1000000, .forward_ns = 3 * MS, .backward_ns = 2 * MS};
+    profile.tensors[1] =
+        (struct dsched_tensor){.elements = 1000000, .forward_ns = 5 * MS, .backward_ns = 6 * MS};
+    profile.tensors[2] =
+        (struct dsched_tensor){.elements = 2000000, .forward_ns = 2 * MS, .backward_ns = 4 * MS};
+    support_sum(&profile);
+    profile.links[0].alpha_ns = 1 * MS;
+    run(&profile, "mg-wfbp", NULL, NULL, &outcome);
+    assert_int_equal(outcome.report.step_ns, (10 + 22) * MS);
+    assert_string_equal(outcome.note, "2 groups");
+    dsched_profile_done(&profile);
+}
+
 static void layer_by_layer_matches_hand_computed_steps(void **unused) {
     struct dsched_profile profile;
     struct dsched_outcome outcome;
@@ -154,6 +175,57 @@ static void layer_by_layer_reaches_the_bound_without_latency(void **unused) {
     assert_int_equal(bounds.exact_step_ns, 23 * MS);
     assert_int_equal(step_of(&profile, "bytescheduler"), 23 * MS);
     assert_in_range(step_of(&profile, "us-byte"), 23 * MS, 23 * MS + 70000); /* one unit */
+    dsched_profile_done(&profile);
+}
+
+/* t0, which a long forward makes urgent, becomes ready when a message of t1 ends. */
+static void what_is_ready_in_the_same_moment_comes_first(void **unused) {
+    struct dsched_profile profile;
+    struct dsched_outcome outcome;
+    (void)unused;
+    two_layers(&profile);
+    profile.links[0].alpha_ns = 0;
+    profile.tensors[0].forward_ns = 10 * MS;
+    support_sum(&profile);
+    /* half a million elements of t1 6..8; t0 8..12; forward 12..22..27 */
+    assert_int_equal(step_of(&profile, "bytescheduler"), 27 * MS);
+    /* 30 units of t1 take as long as t0's backward */
+    profile.tensors[0].backward_ns = 30 * 65536;
+    support_sum(&profile);
+    run(&profile, "us-byte", NULL, NULL, &outcome);
+    assert_int_equal(outcome.report.step_ns, 25 * MS + 30 * 65536);
+    assert_int_equal(outcome.report.ops_per_step_milli, 3000);
+    /* and when the busy link doubles the time of compute, of half that backward. Forward of t0 is
+     * slowed while the rest of t1, 8 ms less 30 units, is sent */
+    profile.tensors[0].backward_ns = 15 * 65536;
+    profile.links[0].contention_ppm = 2000000;
+    support_sum(&profile);
+    run(&profile, "us-byte", NULL, NULL, &outcome);
+    assert_int_equal(outcome.report.step_ns, 25 * MS + 30 * 65536 + (8 * MS - 30 * 65536) / 2);
+    assert_int_equal(outcome.report.ops_per_step_milli, 3000);
+    dsched_profile_done(&profile);
+}
+
+/* Latency 4 ms; t0 to t2 take 35, 30 and 18 ms beside it and are ready at 46, 35 and 20. The first
+ * message of t2, 84 units of 131.072 us, just misses t1's readiness at 35. By number t1 would be
+ * next, and a rest of t2 would be sent last of all, for another latency: 130 ms. Promoted, the rest
+ * of t2 ends exactly at 46; t0 46..85, t1 85..119; forward 85..96, 119..121, 121..128. */
+static void priorities_are_adjusted(void **unused) {
+    struct dsched_profile profile;
+    struct dsched_outcome outcome;
+    (void)unused;
+    support_profile(&profile, 3, 1);
+    profile.tensors[0] =
+        (struct dsched_tensor){.elements = 8750000, .forward_ns = 11 * MS, .backward_ns = 11 * MS};
+    profile.tensors[1] =
+        (struct dsched_tensor){.elements = 7500000, .forward_ns = 2 * MS, .backward_ns = 15 * MS};
+    profile.tensors[2] =
+        (struct dsched_tensor){.elements = 4500000, .forward_ns = 7 * MS, .backward_ns = 20 * MS};
+    support_sum(&profile);
+    profile.links[0].alpha_ns = 4 * MS;
+    run(&profile, "us-byte", NULL, NULL, &outcome);
+    assert_int_equal(outcome.report.step_ns, 128 * MS);
+    assert_int_equal(outcome.report.ops_per_step_milli, 4000);
     dsched_profile_done(&profile);
 }
 
@@ -325,8 +397,11 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(tables_show_policies_in_order),
     cmocka_unit_test(without_layers_two_tensors_match_hand_computed_steps),
     cmocka_unit_test(merging_matches_hand_computed_groups),
+    cmocka_unit_test(merging_counts_from_when_the_link_is_free),
     cmocka_unit_test(layer_by_layer_matches_hand_computed_steps),
     cmocka_unit_test(layer_by_layer_reaches_the_bound_without_latency),
+    cmocka_unit_test(what_is_ready_in_the_same_moment_comes_first),
+    cmocka_unit_test(priorities_are_adjusted),
     cmocka_unit_test(updates_come_before_their_layers_forward),
     cmocka_unit_test(compute_without_gradients_keeps_its_place),
     cmocka_unit_test(only_what_cannot_land_is_late),
