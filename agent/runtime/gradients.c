@@ -19,7 +19,9 @@ void deft_forward_begin(struct deft_runtime *rt) {
 }
 
 void deft_loss(struct deft_runtime *rt, double loss) {
-    rt->record.loss = loss;
+    /* Between two iterations it belongs to the one that has just ended. */
+    struct ipc_iteration *record = rt->has_finished ? &rt->finished : &rt->record;
+    record->loss = loss;
 }
 
 void deft_backward_begin(struct deft_runtime *rt) {

@@ -163,7 +163,8 @@ DEFT_NODISCARD enum deft_status deft_state_add(struct deft_runtime *rt, void *st
  * (registered ones), allocates pending copies and starts the control channel. */
 DEFT_NODISCARD enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error);
 
-/* Marks of an iteration; cheap, never block. */
+/* Marks of an iteration; cheap, never block. The loss may come at any time before the next
+ * deft_forward_begin. */
 void deft_forward_begin(struct deft_runtime *rt);
 void deft_loss(struct deft_runtime *rt, double loss);
 void deft_backward_begin(struct deft_runtime *rt);

@@ -1,0 +1,232 @@
+"""One line for PyTorch: ``model, optimizer = deft.torch.wrap(model, optimizer)``.
+
+What moves the parameters is decided by the plan that runs (docs/update-rules.md). Until a first
+plan arrives, and for ever without an agent, it is ``exact``: synchronous data parallel training,
+as under DistributedDataParallel. Memory per parameter beside gradient and optimizer state:
+
+| rule      | what the optimizer sees                                    | copies of the parameters |
+|-----------|------------------------------------------------------------|--------------------------|
+| exact     | the mean gradient of this iteration                        | 1                        |
+| delayed   | mean gradients when they are due, else ``.grad is None``   | 1 per generation alive   |
+| lookahead | the mean gradient of the iteration before; the own one     | 1 per generation alive,  |
+|           | moves the parameters provisionally (a preview)             | 1 anchor, preview's own  |
+| averaged  | this rank's own gradient; changes are averaged             | 2 per generation in      |
+|           |                                                            | flight, 1 anchor         |
+
+Lookahead needs a preview of the optimizer: there is one for exactly SGD (momentum, Nesterov), Adam
+and AdamW. Every other optimizer falls back to averaged, with one line of notice.
+"""
+import atexit
+import ctypes
+import logging
+from typing import Any, Iterable, List, Optional, Tuple, Union
+
+import torch
+
+from deft import errors, native
+from deft.torch import bootstrap, lr_rule, optimizer as _optimizer, preview, session as _session
+from deft.torch.callback import DeftCallback
+from deft.torch.optimizer import plan_in
+from deft.torch.session import Session, Settings
+from deft.torch.wrapper import SynchronisedModule
+
+__all__ = ["DeftCallback", "SynchronisedModule", "average_buffers", "close", "drain", "plan_in",
+           "report_loss", "request_stop", "should_stop", "stats", "wrap"]
+
+LOG = logging.getLogger("deft")
+ALL_RULES = ("exact", "lookahead", "averaged", "delayed")
+DEFAULT_RULES = ("exact", "lookahead", "averaged")
+
+
+def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rules: Iterable[str],
+           lr_rule_name: str) -> List[Tuple[str, torch.nn.Parameter]]:
+    """Everything that can be refused before the ranks meet. Returns the trained parameters."""
+    if isinstance(model, SynchronisedModule) or isinstance(optimizer,
+                                                           _optimizer.SynchronisedOptimizer):
+        raise errors.WrongUse("this model or optimizer is wrapped already")
+    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise errors.WrongUse(f"wrap() takes the place of {type(model).__name__}; give it the "
+                              "model itself (model.module)")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise errors.WrongUse("LBFGS evaluates its closure several times per step, which cannot be "
+                              "scheduled; use another optimizer")
+    foreign = set(rules) - set(ALL_RULES)
+    if foreign:
+        raise errors.WrongUse(f"rules contain {sorted(foreign)[0]!r}, expected some of "
+                              + ", ".join(ALL_RULES))
+    if lr_rule_name not in lr_rule.RULES:
+        raise errors.WrongUse(f"delayed_lr_rule is {lr_rule_name!r}, expected one of "
+                              + ", ".join(lr_rule.RULES))
+    for name, module in model.named_modules():
+        if getattr(module, "sparse", False) and isinstance(
+                module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+            raise errors.WrongUse(f"module {name} gives sparse gradients; make it with "
+                                  "sparse=False")
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    if not named:
+        raise errors.WrongUse("the model has no parameter that requires a gradient")
+    known = {id(p) for p in model.parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in known:
+                raise errors.WrongUse("the optimizer steps a parameter (shape "
+                                      f"{tuple(parameter.shape)}) that is not in the model")
+    for name, parameter in named:
+        if _session.of_parameter(parameter) is not None:
+            raise errors.WrongUse(f"parameter {name} belongs to a model that is wrapped already")
+    return named
+
+
+def _capabilities(optimizer: torch.optim.Optimizer, rules: Iterable[str]) -> int:
+    wished = set(rules)
+    found = 0
+    if "lookahead" in wished and preview.find(optimizer) is not None:
+        found |= native.CAN_PREVIEW
+    elif "lookahead" in wished:
+        LOG.warning("deft: there is no preview for %s, so plans use averaged instead of lookahead",
+                    type(optimizer).__name__)
+    if "averaged" in wished:
+        found |= native.CAN_AVERAGE
+    if "delayed" in wished:
+        found |= native.CAN_SKIP
+    return found
+
+
+def _options(library: ctypes.CDLL, optimizer: torch.optim.Optimizer, rules: Iterable[str],
+             batch_size: Optional[int]) -> native.Options:
+    options = bootstrap.default_options(library)
+    options.capabilities = _capabilities(optimizer, rules)
+    options.optimizer = native.OPTIMIZERS[preview.kind(optimizer)]
+    group = optimizer.param_groups[0]
+    options.learning_rate = float(group.get("lr", 0.0))
+    betas = group.get("betas", (group.get("momentum", 0.0),))
+    options.momentum = float(betas[0])
+    options.batch_per_rank = batch_size or 0
+    return options
+
+
+def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
+         batch_size: Optional[int] = None, rules: Iterable[str] = DEFAULT_RULES,
+         find_unused_parameters: bool = False, gradient_as_bucket_view: bool = False,
+         broadcast_buffers: bool = True, delayed_lr_rule: str = "mean",
+         max_pending_bytes: Optional[int] = None, links: Optional[str] = None,
+         plan: Optional[bytes] = None) -> Tuple[SynchronisedModule, torch.optim.Optimizer]:
+    """Makes `model` and `optimizer` train data-parallel over all ranks. Collective.
+
+    Rank 0's parameters and buffers are copied to all ranks. The optimizer that is returned is the
+    same object; the model is called through what is returned. The loop stays as it is: forward,
+    ``loss.backward()``, clipping, ``optimizer.step()``.
+
+    Args:
+        model: parameters in host memory, float32, float64, float16 or bfloat16.
+        optimizer: any stock or own optimizer over parameters of the model, except LBFGS.
+        batch_size: samples per rank and iteration, for convergence estimates.
+        rules: update rules that plans may use; ``"delayed"`` is possible but not in the default,
+            because it costs accuracy (docs/convergence.md).
+        find_unused_parameters: some parameters may get no gradient in an iteration; those that no
+            rank used keep ``.grad is None``.
+        gradient_as_bucket_view: between backward and step ``.grad`` is memory of the runtime, which
+            saves one copy; after the step it is this rank's own gradient.
+        broadcast_buffers: buffers start as rank 0's, and a drain replaces floating-point ones by
+            their mean over the ranks.
+        delayed_lr_rule: "mean", "sum" or "sqrt": learning rate of merged updates (lr_rule.py).
+        max_pending_bytes: plans that need more memory are refused; None: DEFT_MAX_PENDING_BYTES.
+        links: as DEFT_LINKS, for example ``"gloo:eth0,gloo:eth1"``.
+        plan: bytes of a plan to start with: ``plan_in(checkpoint)`` to go on as the saved job
+            would have, or ``Plan.encode()`` to hold one.
+
+    Returns:
+        The model to call, and the optimizer.
+
+    Raises:
+        WrongUse: the model or an argument cannot work; nothing was changed.
+        Mismatch: the ranks have different models or options.
+        LibraryNotFound: there is no libdeft.
+        DeftError: the ranks cannot meet (who is missing is in the sentence).
+    """
+    rules = tuple(rules)
+    named = _check(model, optimizer, rules, delayed_lr_rule)
+    library = native.load()
+    options = _options(library, optimizer, rules, batch_size)
+    if max_pending_bytes is not None:
+        options.max_pending_bytes = max_pending_bytes
+    if links is not None:
+        options.links = links.encode()
+    if plan is not None:
+        options.first_plan = ctypes.cast(ctypes.c_char_p(plan), ctypes.c_void_p)
+        options.first_plan_bytes = len(plan)
+    kept = bootstrap.find(options)
+    settings = Settings(find_unused_parameters, gradient_as_bucket_view, delayed_lr_rule,
+                        broadcast_buffers)
+    runtime = native.Runtime(library, options)
+    made = Session(runtime, optimizer, options.rank, options.n_ranks, settings)
+    try:
+        made.add_parameters(named)
+        made.model_buffers = [b for b in model.buffers() if b.numel() > 0] \
+            if broadcast_buffers else []
+        made.share(made.model_buffers, 0)
+    except BaseException:
+        made.close()
+        raise
+    del kept
+    wrapped = SynchronisedModule(model, made)
+    wrapped.train(model.training)
+    _optimizer.attach(optimizer, made)
+    if not options.agent_socket and options.rank == 0:
+        LOG.warning("deft: no agent (DEFT_AGENT_SOCKET is not set): training stays exact")
+    return wrapped, optimizer
+
+
+def _of(thing: Any) -> Session:
+    found = getattr(thing, "_session", None) or getattr(thing, "_deft_session", None)
+    if not isinstance(found, Session):
+        raise errors.WrongUse(f"{type(thing).__name__} is not wrapped; call wrap() first")
+    return found
+
+
+def report_loss(wrapped: Any, loss: Union[float, torch.Tensor]) -> None:
+    """The training loss of this iteration, anywhere between forward and the next forward. Without
+    it the controller judges plans by gradients alone.
+
+    Args:
+        wrapped: the model or the optimizer that wrap() returned.
+    """
+    _of(wrapped).runtime.loss(float(loss))
+
+
+def drain(wrapped: Any) -> None:
+    """Collective, between iterations: applies everything in flight. Afterwards parameters and
+    optimizer state are the same on all ranks, bit for bit; do it before a checkpoint and before an
+    evaluation."""
+    _of(wrapped).drain()
+
+
+def average_buffers(wrapped: Any) -> None:
+    """Collective: floating-point buffers become their mean over the ranks (a drain does it too)."""
+    _of(wrapped).average_buffers()
+
+
+def request_stop(wrapped: Any) -> None:
+    """This rank wishes to stop, for example after SIGTERM; safe in a signal handler."""
+    _of(wrapped).runtime.stop_request()
+
+
+def should_stop(wrapped: Any) -> bool:
+    """True on all ranks after the same iteration, once any rank has wished to stop."""
+    return _of(wrapped).should_stop
+
+
+def stats(wrapped: Any) -> "dict[str, Any]":
+    """Counters since wrap(): iterations, updates, skipped, switches, exposed_ns, rule, ..."""
+    found = _of(wrapped).runtime.stats()
+    values = {name: getattr(found, name) for name, *_ in found._fields_}
+    values["rule"] = values["rule"].decode()
+    return values
+
+
+def close(wrapped: Any) -> None:
+    """Says goodbye to the other ranks; also done at exit."""
+    _of(wrapped).close()
+
+
+atexit.register(_session.close_all)

@@ -1,0 +1,49 @@
+"""Tensors as flat memory, and flat memory as tensors."""
+import ctypes
+from typing import Dict, Tuple
+
+import torch
+
+from deft import native
+
+DTYPES = {torch.float32: native.F32, torch.float64: native.F64, torch.float16: native.F16,
+          torch.bfloat16: native.BF16}
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """True when the elements fill their memory without gap or overlap, in whatever order: then
+    tensors of equal strides may be added element by element as flat memory."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def laid_out_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient itself when its memory is in the order of the parameter's, else a copy."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, memory_format=torch.preserve_format).copy_(gradient)
+
+
+class Aliases:
+    """Tensors over memory of the runtime, made once per tensor and address."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[int, int], torch.Tensor] = {}
+
+    def of(self, number: int, address: int, like: torch.Tensor) -> torch.Tensor:
+        """[like.shape], with like's strides, over the memory at `address`."""
+        key = (number, address)
+        alias = self._known.get(key)
+        if alias is None:
+            n_bytes = like.numel() * like.element_size()
+            memory = (ctypes.c_ubyte * n_bytes).from_address(address)
+            flat = torch.frombuffer(memory, dtype=like.dtype)
+            alias = flat.as_strided(like.size(), like.stride())
+            self._known[key] = alias
+        return alias

@@ -1,0 +1,63 @@
+"""The optimizer's side: the user's own object, whose step() completes the boundary."""
+from typing import Any, Callable, Dict, Optional
+
+import torch
+
+from deft import errors
+from deft.torch.session import Session
+
+_KEY = "deft"  # in state_dict(): what a later job needs to go on with the same plan
+
+
+class SynchronisedOptimizer:
+    """Mixed into the class of a wrapped optimizer, so that schedulers, scalers and isinstance()
+    find what they know."""
+    _deft_session: Session
+    _deft_counted: Optional[Callable[..., Any]]
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Applies what is due at this boundary; returns the closure's result, if there is one.
+
+        A closure runs once, before the update. Raises DeftError when a peer or a link fails."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._deft_session.optimizer_step(self._deft_inner)
+        return loss
+
+    def _deft_inner(self) -> None:
+        if self._deft_counted is not None:  # a scheduler counts the steps of its optimizer
+            self._deft_counted()
+        else:
+            super().step()  # type: ignore[misc]
+
+    def state_dict(self) -> Dict[str, Any]:
+        """That of the optimizer, and the running plan. Call deft.torch.drain() on all ranks before:
+        what is in flight is in no state_dict."""
+        state = super().state_dict()  # type: ignore[misc]
+        state[_KEY] = {"plan": self._deft_session.runtime.plan_export()}
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """On all ranks alike, between iterations. The plan in it is for wrap(plan=...)."""
+        plain = {key: value for key, value in state_dict.items() if key != _KEY}
+        super().load_state_dict(plain)  # type: ignore[misc]
+        self._deft_session.rebind_states()
+
+    def __reduce__(self) -> Any:
+        raise errors.WrongUse("a wrapped optimizer belongs to its process and cannot be pickled or "
+                              "copied; save its state_dict()")
+
+
+def plan_in(state_dict: Dict[str, Any]) -> Optional[bytes]:
+    """The plan that an optimizer's state_dict was saved with, for wrap(plan=...)."""
+    return state_dict.get(_KEY, {}).get("plan")
+
+
+def attach(optimizer: torch.optim.Optimizer, session: Session) -> None:
+    """The object stays the same; its class becomes one with our step() in front."""
+    cls = type(optimizer)
+    optimizer._deft_session = session  # type: ignore[attr-defined]
+    optimizer._deft_counted = optimizer.__dict__.pop("step", None)  # type: ignore[attr-defined]
+    optimizer.__class__ = type(cls.__name__, (SynchronisedOptimizer, cls), {"__doc__": cls.__doc__})

@@ -1,0 +1,522 @@
+"""One wrapped model: its runtime, and where its present iteration stands.
+
+The model's side (wrapper.py) says when forward begins and backward has given a gradient; the
+optimizer's side (optimizer.py) says when the user steps. Between them lies the boundary of
+libdeft: its first call is made when backward ends, so that ``.grad`` holds what the optimizer may
+use (clipping and unscaling work as they do under DDP), the others inside ``optimizer.step()``.
+
+    IDLE -> FORWARD -> BACKWARD -> HANDED -> IDLE
+                                \\-> IDLE               nothing is due at this boundary
+"""
+import enum
+import logging
+import math
+import os
+import weakref
+from typing import Callable, Dict, List, Optional
+
+import torch
+
+from deft import errors, native
+from deft.torch import lr_rule, preview
+from deft.torch.memory import DTYPES, Aliases, is_dense, laid_out_like
+
+LOG = logging.getLogger("deft")
+
+STATE_STEPS = 3  # optimizers create their state in the first step, some a part in the second
+
+USED = "deft.used"  # the tensor that tells which parameters some rank used
+
+
+class Phase(enum.Enum):
+    IDLE = 0
+    FORWARD = 1
+    BACKWARD = 2
+    HANDED = 3
+    CLOSED = 4
+
+
+class Slot:
+    """One parameter of the runtime's table."""
+    __slots__ = ("number", "name", "parameter", "given", "was_given", "handed", "exposed")
+
+    def __init__(self, number: int, name: str, parameter: torch.nn.Parameter) -> None:
+        self.number = number
+        self.name = name
+        self.parameter = parameter
+        self.given: Optional[torch.Tensor] = None  # this rank's gradient, kept alive
+        self.was_given = False
+        self.handed = False  # takes part in the update that is handed out
+        self.exposed = False  # .grad is this rank's own gradient: the user may clip it
+
+
+class Settings:
+    """How wrap() was asked to behave."""
+
+    def __init__(self, find_unused: bool, bucket_view: bool, lr_rule_name: str,
+                 average_buffers: bool) -> None:
+        self.find_unused = find_unused
+        self.bucket_view = bucket_view
+        self.lr_rule = lr_rule_name
+        self.average_buffers = average_buffers
+
+
+class Session:
+    """Everything that the two sides share. Not thread-safe, like the training loop itself."""
+
+    def __init__(self, runtime: native.Runtime, optimizer: torch.optim.Optimizer,
+                 rank: int, world: int, settings: Settings) -> None:
+        self.runtime = runtime
+        self.optimizer = optimizer
+        self.rank = rank
+        self.world = world
+        self.settings = settings
+        self.slots: List[Slot] = []
+        self.phase = Phase.IDLE
+        self.syncing = True
+        self.should_stop = False
+        self.finished = False
+        self.joined_at: Optional[int] = None  # iterations of its own before this rank joined
+        self.preview = preview.find(optimizer)
+        self.model_buffers: List[torch.Tensor] = []
+        self._aliases = Aliases()
+        self._used: Optional[torch.Tensor] = None  # [n parameters] 1: this rank used it
+        self._used_weights: Optional[torch.Tensor] = None  # the parameter that this gradient has
+        self._stamped = False
+        self._due = False  # a boundary was passed that optimizer.step() has not seen
+        self._inner: Optional[Callable[[], None]] = None
+        self._states: Dict[tuple, torch.Tensor] = {}
+        self._n_steps = 0
+        self._factor = 1.0  # what clipping and unscaling did to the last landed gradient
+        self._probe: Optional[tuple] = None
+        self._warned: set = set()
+        _alive.add(self)
+
+    # --- setting up ------------------------------------------------------------------------------
+
+    def add_parameters(self, named: List[tuple]) -> None:
+        """`named`: (name, parameter) in registration order. Collective at its end (commit)."""
+        if self.settings.find_unused:
+            self._used = torch.zeros(len(named), dtype=torch.float32)
+            self._used_weights = torch.zeros(len(named), dtype=torch.float32)
+            self.runtime.tensor_add(USED, len(named), native.F32, self._used_weights.data_ptr())
+        for name, parameter in named:
+            if parameter.dtype not in DTYPES:
+                raise errors.WrongUse(
+                    f"parameter {name} has type {parameter.dtype}, expected float32, float64, "
+                    "float16 or bfloat16")
+            if parameter.device.type != "cpu":
+                raise errors.WrongUse(f"parameter {name} is on {parameter.device}; this version "
+                                      "trains parameters in host memory")
+            if not is_dense(parameter):
+                raise errors.WrongUse(f"parameter {name} has gaps in its memory (strides "
+                                      f"{tuple(parameter.stride())}); make it contiguous first")
+            number = self.runtime.tensor_add(name[-127:], parameter.numel(),
+                                             DTYPES[parameter.dtype], parameter.data_ptr())
+            self.slots.append(Slot(number, name, parameter))
+        self.register_states()
+        self.runtime.commit()
+
+    def register_states(self) -> None:
+        """The optimizer's state joins the averages of a drain, once it exists: in the order of the
+        parameters and names, which is the same on all ranks."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                for key, value in sorted(self.optimizer.state.get(parameter, {}).items(),
+                                         key=lambda item: str(item[0])):
+                    place = (parameter, key)
+                    if (key == "step" or place in self._states or not torch.is_tensor(value)
+                            or value.dtype not in DTYPES or value.numel() == 0
+                            or value.device.type != "cpu" or not is_dense(value)):
+                        continue
+                    self.runtime.state_add(value.data_ptr(), value.numel(), DTYPES[value.dtype])
+                    self._states[place] = value
+
+    def rebind_states(self) -> None:
+        """After load_state_dict: registered memory stays, only its content is new."""
+        for (parameter, key), registered in self._states.items():
+            loaded = self.optimizer.state.get(parameter, {}).get(key)
+            if loaded is not None and loaded is not registered:
+                registered.copy_(loaded)
+                self.optimizer.state[parameter][key] = registered
+        self.register_states()
+
+    def _check_states(self) -> None:
+        """An optimizer that puts new tensors in place of its state cannot be averaged."""
+        for (parameter, key), registered in self._states.items():
+            if self.optimizer.state.get(parameter, {}).get(key) is not registered:
+                self._warn("states", f"{type(self.optimizer).__name__} replaces its state {key!r} "
+                           "in every step, so the rule averaged is not used")
+                self.runtime.capabilities_drop(native.CAN_AVERAGE)
+                return
+
+    def _warn(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            LOG.warning("deft: %s", text)
+
+    # --- forward and backward --------------------------------------------------------------------
+
+    def forward_begin(self) -> None:
+        self._check_alive()
+        if self.phase is Phase.BACKWARD:
+            raise errors.WrongUse(
+                "forward begins, but the last backward did not reach its end: after an exception "
+                "in backward the ranks are no longer at the same iteration")
+        if self.phase is Phase.HANDED:
+            self._settle()
+        self.runtime.forward_begin()
+        self.phase = Phase.FORWARD
+        self._stamped = False
+
+    def backward_begin(self) -> None:
+        """The gradient of the model's output is there."""
+        if self.phase is Phase.FORWARD and self.syncing and not self._stamped:
+            self.runtime.backward_begin()
+            self._stamped = True
+
+    def gradient_ready(self, slot: Slot) -> None:
+        """Autograd has accumulated `slot.parameter.grad` for this backward."""
+        if not self.syncing:
+            return
+        if self.phase is not Phase.BACKWARD:
+            self._begin_backward()
+        gradient = slot.parameter.grad
+        if gradient is None:
+            return
+        if gradient.layout is not torch.strided:
+            raise errors.WrongUse(f"parameter {slot.name} has a sparse gradient; use dense ones, "
+                                  "for example Embedding(sparse=False)")
+        self._give(slot, gradient)
+
+    def _begin_backward(self) -> None:
+        self._check_alive()
+        if self.phase is Phase.HANDED:
+            self._step_was_left_out()
+        if self.phase is Phase.IDLE:
+            self.runtime.forward_begin()  # the model was not called through its wrapper
+        if not self._stamped:
+            self.runtime.backward_begin()
+        for slot in self.slots:
+            slot.was_given = False
+        self.phase = Phase.BACKWARD
+        torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def _step_was_left_out(self) -> None:
+        """Two backwards without a step between them: accumulation without no_sync(). With exact
+        steps it means what it means under DDP; previews would fight with what accumulates."""
+        self.runtime.capabilities_drop(native.CAN_PREVIEW | native.CAN_SKIP)
+        self._warn("accumulation", "backward ran twice without optimizer.step(); accumulate inside "
+                   "no_sync() to communicate once")
+        self._settle()
+
+    def _give(self, slot: Slot, gradient: torch.Tensor) -> None:
+        slot.given = laid_out_like(gradient, slot.parameter)
+        if not self.runtime.grad_ready(slot.number, slot.given.data_ptr()):
+            raise errors.WrongUse(
+                f"parameter {slot.name} got its gradient twice in one backward (re-entrant "
+                "checkpointing, or a graph that is used twice?)")
+        slot.was_given = True
+
+    def _end_backward(self) -> None:
+        missing = [slot for slot in self.slots if not slot.was_given]
+        for slot in missing:
+            gradient = slot.parameter.grad
+            if gradient is not None:  # accumulated inside no_sync(), or zeros
+                self._give(slot, gradient)
+        unused = [slot for slot in missing if not slot.was_given]
+        if unused and not self.settings.find_unused:
+            names = ", ".join(slot.name for slot in unused[:5])
+            raise errors.WrongUse(
+                f"{len(unused)} parameters got no gradient in this backward ({names}); freeze "
+                "them, or pass find_unused_parameters=True to wrap()")
+        for slot in unused:
+            slot.given = None
+            self.runtime.grad_ready(slot.number, None)
+        if self._used is not None:
+            self._used.copy_(torch.tensor([float(slot.was_given) for slot in self.slots]))
+            self.runtime.grad_ready(0, self._used.data_ptr())
+        self._due = True
+        self._take(self.runtime.step())
+
+    # --- the boundary ----------------------------------------------------------------------------
+
+    def _take(self, update: native.Update) -> None:
+        """What the first call of a boundary says goes into .grad."""
+        for slot in self.slots:
+            slot.handed = slot.exposed = False
+        if update.action == native.APPLY:
+            self.phase = Phase.HANDED
+            self._place(update)
+            return
+        if update.action == native.PREVIEW:
+            self.phase = Phase.HANDED
+        elif update.action == native.DONE:
+            self._iteration_done(update)
+        if update.skipped:
+            self._show_skip()
+        elif self.rule == "delayed":
+            self._clear_gradients()
+        else:  # nothing landed: the loop goes on with this rank's own gradient, unapplied
+            for slot in self.slots:
+                slot.exposed = slot.parameter.grad is not None
+
+    def _clear_gradients(self) -> None:
+        for slot in self.slots:
+            slot.parameter.grad = None
+
+    def _show_skip(self) -> None:
+        """A gradient that is not finite on any rank is dropped by all; a GradScaler on this rank
+        must see it too."""
+        self._clear_gradients()
+        slot = min(self.slots, key=lambda s: s.parameter.numel())
+        slot.parameter.grad = torch.full_like(slot.parameter, math.nan)
+
+    def _place(self, update: native.Update) -> None:
+        """Gradients of an update become .grad; parameters that do not take part get None."""
+        rule = self.rule
+        copies = not self.settings.bucket_view and rule in ("exact", "delayed")
+        used = None
+        if self._used is not None and update.landed and update.gradients[0]:
+            used = (self._aliases.of(0, update.gradients[0], self._used) > 0).tolist()
+        for i, slot in enumerate(self.slots):
+            address = update.gradients[slot.number]
+            own = slot.given
+            slot.handed = bool(address) and (used is None or used[i])
+            slot.exposed = False
+            if not slot.handed:
+                slot.parameter.grad = None
+            elif own is not None and own.data_ptr() == address:
+                slot.parameter.grad = own
+                slot.exposed = True
+            else:
+                landed = self._aliases.of(slot.number, address, slot.parameter)
+                if not copies:
+                    slot.parameter.grad = landed
+                elif own is not None:
+                    slot.parameter.grad = own.copy_(landed)
+                else:
+                    slot.parameter.grad = landed.clone()
+        if update.landed and rule == "lookahead":
+            self._remember_scale()
+
+    def _remember_scale(self) -> None:
+        """Clipping and unscaling change landed gradients in place; a preview must follow them. One
+        element tells by how much."""
+        self._probe = None
+        handed = [slot for slot in self.slots if slot.handed]
+        if not handed:
+            return
+        slot = min(handed, key=lambda s: s.parameter.numel())
+        flat = slot.parameter.grad.flatten()
+        at = int(flat.abs().argmax())
+        value = float(flat[at])
+        if value != 0.0 and math.isfinite(value):
+            self._probe = (slot, at, value)
+
+    def _find_factor(self) -> None:
+        if self._probe is None or self._probe[0].parameter.grad is None:
+            return
+        slot, at, before = self._probe
+        factor = float(slot.parameter.grad.flatten()[at]) / before
+        if math.isfinite(factor) and factor > 0:
+            self._factor = factor
+
+    def optimizer_step(self, inner: Callable[[], None]) -> None:
+        """The user steps: applies what is handed out and completes the boundary."""
+        self._check_alive()
+        self._inner = inner
+        if self.phase is Phase.HANDED:
+            self._find_factor()
+            self._due = False
+            self._finish_boundary(skip_first=False)
+        elif self._due:
+            self._due = False  # nothing to apply at this boundary
+        else:
+            self._warn("local", "optimizer.step() without a synchronised backward before it moves "
+                       "this rank alone")
+            inner()
+        self._n_steps += 1
+        if self._n_steps <= STATE_STEPS or self.rule == "averaged":
+            self.register_states()
+            self._check_states()
+
+    def _settle(self) -> None:
+        """The user left the step out: the update that was handed out is not applied."""
+        self._due = False
+        self._finish_boundary(skip_first=True)
+
+    def _finish_boundary(self, skip_first: bool) -> None:
+        update = self.runtime.update
+        is_first = True
+        while update.action != native.DONE:
+            if update.action == native.PREVIEW:
+                self._run_preview(update)
+            elif is_first and skip_first:
+                pass
+            else:
+                self._apply(update)
+            update = self.runtime.step()
+            is_first = False
+            if update.action == native.APPLY:
+                self._place(update)
+                self._scale_handed()
+        self._iteration_done(update)
+
+    def _apply(self, update: native.Update) -> None:
+        if self._inner is None:
+            return
+        if self.joined_at is not None and not self._is_before_join(update):
+            return
+        with lr_rule.merged(self.optimizer, self.settings.lr_rule,
+                            update.merge if self.rule == "delayed" else 1):
+            self._inner()
+
+    def _is_before_join(self, update: native.Update) -> bool:
+        return bool(update.landed) and update.iteration - update.delay < self.joined_at
+
+    def _run_preview(self, update: native.Update) -> None:
+        pairs, touched = {}, {}  # own gradients as they came, and those that the user has scaled
+        for slot in self.slots:
+            if update.gradients[slot.number] and slot.given is not None:
+                (touched if slot.exposed else pairs)[slot.parameter] = slot.given
+        if self.preview is not None:
+            with torch.no_grad():
+                self.preview(self.optimizer, pairs, self._factor)
+                self.preview(self.optimizer, touched, 1.0)
+
+    def _iteration_done(self, update: native.Update) -> None:
+        self.phase = Phase.IDLE
+        self._stamped = False
+        self._give_gradients_back()
+        self.should_stop = self.should_stop or bool(update.stop_agreed)
+        self.finished = bool(update.finish_agreed)
+        if update.drain_agreed:
+            self.drain()
+
+    def _give_gradients_back(self) -> None:
+        """No .grad may stay in memory of the runtime, which is about to write there."""
+        for slot in self.slots:
+            if slot.handed and not slot.exposed:
+                slot.parameter.grad = slot.given
+
+    # --- between iterations ----------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Collective: applies everything in flight; parameters, registered state and (if wished)
+        floating-point buffers are alike on all ranks afterwards."""
+        self._check_alive()
+        if self.phase not in (Phase.IDLE, Phase.FORWARD):
+            raise errors.WrongUse("drain() was called between backward and optimizer.step(), "
+                                  "expected after the step")
+        update = self.runtime.drain()
+        while update.action != native.DONE:
+            if update.action == native.APPLY:
+                self._place(update)
+                self._scale_handed()
+                self._apply(update)
+            update = self.runtime.drain()
+        self._clear_gradients()
+        self.phase = Phase.IDLE
+        if self.settings.average_buffers:
+            self.average_buffers()
+
+    def _scale_handed(self) -> None:
+        if self._factor != 1.0:
+            for slot in self.slots:
+                if slot.handed:
+                    slot.parameter.grad.mul_(self._factor)
+
+    def average_buffers(self) -> None:
+        """Collective. Floating-point buffers (running statistics) become their mean."""
+        for dtype in DTYPES:
+            same = [buffer for buffer in self.model_buffers if buffer.dtype is dtype]
+            if not same:
+                continue
+            flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
+            self.runtime.average(flat.data_ptr(), flat.numel(), DTYPES[dtype])
+            self._spread(flat, same)
+
+    def share(self, tensors: List[torch.Tensor], root: int) -> None:
+        """Collective: `root`'s values to all ranks, bit for bit, any type."""
+        for tensor in tensors:
+            copy = tensor.detach().contiguous().clone()
+            self.runtime.broadcast(root, copy.data_ptr(), copy.numel() * copy.element_size())
+            with torch.no_grad():
+                tensor.copy_(copy)
+
+    @staticmethod
+    def _spread(flat: torch.Tensor, into: List[torch.Tensor]) -> None:
+        at = 0
+        with torch.no_grad():
+            for buffer in into:
+                buffer.copy_(flat[at:at + buffer.numel()].view_as(buffer))
+                at += buffer.numel()
+
+    def shadow_iteration(self) -> None:
+        """An iteration of a rank without input: it takes part in everything with zeros."""
+        if self.phase is Phase.HANDED:
+            self._settle()
+        self.runtime.forward_begin()
+        self.runtime.backward_begin()
+        for slot in self.slots:
+            slot.given = None
+            self.runtime.grad_ready(slot.number, None)
+        if self._used is not None:
+            self._used.zero_()
+            self.runtime.grad_ready(0, self._used.data_ptr())
+        self.phase = Phase.HANDED
+        update = self.runtime.step()
+        if update.action == native.APPLY:
+            self._place(update)
+        self._finish_boundary(skip_first=False)
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    @property
+    def rule(self) -> str:
+        """Of the plan that runs now."""
+        return self.runtime.stats().rule.decode()
+
+    def iterations(self) -> int:
+        return int(self.runtime.stats().iterations)
+
+    def _check_alive(self) -> None:
+        if self.phase is Phase.CLOSED:
+            raise errors.WrongUse("this model's session is closed (after close(), or in a forked "
+                                  "child process)")
+
+    def close(self) -> None:
+        """In order: the other ranks are told. Any number of times."""
+        if self.phase is not Phase.CLOSED:
+            self.phase = Phase.CLOSED
+            self.runtime.close()
+
+    def abandon(self) -> None:
+        self.phase = Phase.CLOSED
+        self.runtime.forget()
+
+
+_alive: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+def of_parameter(parameter: torch.Tensor) -> Optional[Session]:
+    """The open session that synchronises `parameter`, if any."""
+    for session in _alive:
+        if session.phase is not Phase.CLOSED and any(slot.parameter is parameter
+                                                     for slot in session.slots):
+            return session
+    return None
+
+
+def _after_fork() -> None:
+    for session in list(_alive):
+        session.abandon()
+
+
+def close_all() -> None:
+    for session in list(_alive):
+        session.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,125 @@
+"""The model's side: forward and backward tell the session what happens."""
+import contextlib
+from typing import Any, Callable, Iterator, List
+
+import torch
+
+from deft import errors, native
+from deft.torch.session import Phase, Session, Slot
+
+
+def _first_tensor(output: Any, depth: int = 4) -> Any:
+    """A tensor of the model's output that backward will pass, or None."""
+    if torch.is_tensor(output):
+        return output if output.requires_grad else None
+    if depth == 0:
+        return None
+    if isinstance(output, dict):
+        output = list(output.values())
+    if isinstance(output, (list, tuple)):
+        for part in output:
+            found = _first_tensor(part, depth - 1)
+            if found is not None:
+                return found
+    return None
+
+
+def _after_accumulation(parameter: torch.Tensor, call: Callable[[], None]) -> Any:
+    """Runs `call` when autograd has added a backward's gradient to .grad. Returns what must stay
+    alive for that."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):  # torch 2.1
+        return parameter.register_post_accumulate_grad_hook(lambda _: call())
+    node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    node.register_hook(lambda *_: call())
+    return node
+
+
+class SynchronisedModule(torch.nn.Module):
+    """What wrap() returns: calls the model and synchronises its gradients.
+
+    Attributes:
+        module: the model itself. Unknown attributes are looked up there.
+    """
+
+    def __init__(self, module: torch.nn.Module, session: Session) -> None:
+        super().__init__()
+        self.module = module
+        self._session = session
+        self._frozen: List[torch.nn.Parameter] = [p for p in module.parameters()
+                                                  if not p.requires_grad]
+        self._hooks = [self._watch(slot) for slot in session.slots]
+
+    def _watch(self, slot: Slot) -> Any:
+        session = self._session
+        return _after_accumulation(slot.parameter, lambda: session.gradient_ready(slot))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """That of the model."""
+        session = self._session
+        if not torch.is_grad_enabled() or not session.syncing or session.phase is Phase.CLOSED:
+            return self.module(*args, **kwargs)
+        for parameter in self._frozen:
+            if parameter.requires_grad:
+                raise errors.WrongUse("a parameter that was frozen at wrap() now requires a "
+                                      "gradient; unfreeze before wrap()")
+        session.forward_begin()
+        output = self.module(*args, **kwargs)
+        watched = _first_tensor(output)
+        if watched is not None:
+            watched.register_hook(lambda _: session.backward_begin())
+        return output
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Inside, backward only accumulates; the next backward outside communicates the sum."""
+        before, self._session.syncing = self._session.syncing, False
+        try:
+            yield
+        finally:
+            self._session.syncing = before
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """For ranks with different numbers of batches, around the loop over them: a rank that has
+        no more goes on with zeros until nobody has, then all ranks take the parameters, buffers
+        and optimizer state of a rank that had the most. Collective at its end."""
+        yield
+        _finish(self._session)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def __reduce__(self) -> Any:
+        raise errors.WrongUse("a wrapped model belongs to its process and cannot be pickled or "
+                              "copied; take model.module or its state_dict()")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__reduce__()
+
+
+def _finish(session: Session) -> None:
+    own = session.iterations()
+    session.joined_at = own
+    session.finished = False
+    session.runtime.finish_request()
+    while not session.finished:
+        session.shadow_iteration()
+    session.drain()
+    session.joined_at = None
+    root = _longest(session, own)
+    tensors = [slot.parameter for slot in session.slots] + session.model_buffers
+    tensors += [value for slot in session.slots
+                for _, value in sorted(session.optimizer.state.get(slot.parameter, {}).items())
+                if torch.is_tensor(value)]
+    session.share(tensors, root)
+
+
+def _longest(session: Session, own: int) -> int:
+    """The first of the ranks with the most iterations of their own; the same answer on all."""
+    counts = torch.zeros(session.world, dtype=torch.float64)
+    counts[session.rank] = float(own * session.world)
+    session.runtime.average(counts.data_ptr(), session.world, native.F64)
+    return int(counts.argmax())
