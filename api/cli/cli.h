@@ -31,6 +31,7 @@ extern const struct cli_command cmd_plan;
 extern const struct cli_command cmd_explain;
 extern const struct cli_command cmd_simulate;
 extern const struct cli_command cmd_compare;
+extern const struct cli_command cmd_import;
 
 /* One sentence on standard error, as "deft: ..." and "deft: warning: ...". */
 void cli_error(const char *format, ...) DEFT_PRINTF(1, 2);
