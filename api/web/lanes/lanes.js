@@ -8,8 +8,9 @@ const LANE_HEIGHT = 34;
 const LANE_GAP = 18; // above each lane, for the names of generations
 const ITERATION_WIDTH = 260; // at least, so that buckets can be told apart
 const MAX_WIDTH = 60000; // browsers draw no elements much wider
+const WAIT_WIDTH = 3; // at least: waits are what one looks for
 const PRINT_WIDTH = 560; // beside the names on a page of A4 or Letter
-const N_GENERATION_COLOURS = 4;
+const N_GENERATION_COLOURS = 3;
 
 const STAGES = {
   forward: "Forward",
@@ -30,7 +31,7 @@ function unitOf(units, value) {
 function inUnit(value, [name, size]) {
   const number = value / size;
   const digits = size === 1 || Math.abs(number) >= 1000 ? 0 : Math.abs(number) >= 100 ? 1 : 2;
-  return `${number.toFixed(digits)} ${name}`;
+  return `${number.toFixed(digits)}\u00a0${name}`;
 }
 
 function formatTime(ns) {
@@ -43,13 +44,14 @@ function formatBytes(bytes) {
 }
 
 function formatFraction(value) {
-  return `${(100 * value).toFixed(1)} %`;
+  return `${(100 * value).toFixed(1)}\u00a0%`;
 }
 
 function figures(timeline) {
   const report = timeline.report;
   const busy = timeline.links.map((name, i) =>
-    `${name} ${formatFraction(report.link_busy_frac[i] ?? 0)}`);
+    `${name}\u00a0${formatFraction(report.link_busy_frac[i] ?? 0)}`);
+  const longest = report.max_delay_steps;
   return [
     ["Step", formatTime(report.step_ns)],
     ["Compute T", formatTime(timeline.compute_ns)],
@@ -57,7 +59,7 @@ function figures(timeline) {
     ["Updates per step", report.updates_per_step.toFixed(3)],
     ["Update rule", timeline.rule],
     ["Delay, mean", `${report.mean_delay_steps.toFixed(2)} steps`],
-    ["Delay, longest", `${report.max_delay_steps} steps`],
+    ["Delay, longest", `${longest} ${longest === 1 ? "step" : "steps"}`],
     ["Pending memory", formatBytes(report.pending_bytes)],
     ["Coverage rate", timeline.coverage.toFixed(2)],
     ["All-reduces per step", report.ops_per_step.toFixed(1)],
@@ -171,7 +173,10 @@ function drawIterations(chart, lane, width, span, height) {
     }
     last = block.iteration;
     const x = Math.max(0, block.begin / span * width);
-    chart.append(svg("line", { class: "lanes-iteration", x1: x, x2: x, y1: 2, y2: height }));
+    // Not through the row of the axis' figures.
+    chart.append(svg("line", { class: "lanes-iteration", x1: x, x2: x, y1: 2, y2: 15 }),
+                 svg("line", { class: "lanes-iteration", x1: x, x2: x, y1: AXIS_HEIGHT - 4,
+                               y2: height }));
     const text = `iteration ${block.iteration}`;
     if (x >= free && x + 6.2 * text.length < width) {
       chart.append(svg("text", { class: "lanes-soft", x: x + 4, y: 12 }, text));
@@ -198,10 +203,11 @@ function drawGenerations(chart, lane, top, width, span) {
 }
 
 function drawBlock(group, block, top, width, span, hatch) {
-  const from = Math.max(0, block.begin / span * width);
   const to = Math.min(width, block.end / span * width);
   // What is shorter than a pixel is shown all the same.
-  const size = { x: from, y: top, width: Math.max(1, to - from), height: LANE_HEIGHT };
+  const least = block.isHatched ? WAIT_WIDTH : 1;
+  const from = Math.max(0, Math.min(block.begin / span * width, to - least));
+  const size = { x: from, y: top, width: to - from, height: LANE_HEIGHT };
   block.rect = svg("rect", { ...size, class: `lanes-block ${block.style}`, role: "img",
                              tabindex: -1, "aria-label": spoken(block) });
   block.rect.block = block;
@@ -210,7 +216,7 @@ function drawBlock(group, block, top, width, span, hatch) {
     group.append(svg("rect", { ...size, fill: `url(#${hatch})`, "pointer-events": "none" }));
   }
   if (block.label !== "" && to - from > 7 * block.label.length + 6) {
-    const style = block.style === "lanes-gen3" ? "lanes-on-dark" : "lanes-on-light";
+    const style = block.style === "lanes-gen1" ? "lanes-on-dark" : "lanes-on-light";
     group.append(svg("text", { class: style, x: (from + to) / 2, y: top + LANE_HEIGHT / 2 + 4,
                                "text-anchor": "middle", "aria-hidden": "true" }, block.label));
   }
@@ -368,7 +374,8 @@ class Chart {
 
   draw(width) {
     const hadFocus = this.focused() !== undefined;
-    const centre = (this.scroll.scrollLeft + this.scroll.clientWidth / 2) / (this.width || 1);
+    const half = this.scroll.clientWidth / 2;
+    const centre = this.width > 0 ? (this.scroll.scrollLeft + half) / this.width : 0;
     this.width = width;
     const chart = drawChart(this.lanes, width, this.window.span_ns, this.hatch);
     this.ring = svg("rect", { class: "lanes-ring", visibility: "hidden", fill: "none",
@@ -376,7 +383,7 @@ class Chart {
     chart.append(this.ring);
     this.scroll.replaceChildren(chart);
     this.current?.rect.setAttribute("tabindex", 0);
-    this.scroll.scrollLeft = centre * width - this.scroll.clientWidth / 2;
+    this.scroll.scrollLeft = centre * width - half;
     if (hadFocus) {
       this.current.rect.focus();
     }
