@@ -230,6 +230,10 @@ static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error
                          (unsigned long long)rt->iteration, rt->space.tensors[i].name,
                          rt->space.n_tensors - rt->n_given - 1);
     }
+    if (rt->is_fresh) {
+        rt->is_fresh = 0;
+        boundary_anchor(rt);
+    }
     rt->boundary_ns = clock_monotonic_ns();
     rt->record.backward_ns = rt->boundary_ns - rt->backward_ns;
     rt->own_bad = !isfinite(rt->record.grad_sq_local);
@@ -407,6 +411,7 @@ static void boundary_finish_iteration(struct deft_runtime *rt) {
 
 static enum deft_status boundary_finish(struct deft_runtime *rt) {
     if (rt->draining) {
+        rt->is_fresh = 1;
         rt->stats.updates += rt->record.updates;
         rt->stats.skipped += rt->record.skipped;
         rt->stats.exposed_ns += rt->record.exposed_ns;

@@ -184,6 +184,7 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
     }
     if (status == DEFT_OK) {
         rt->life = RUNTIME_COMMITTED;
+        rt->is_fresh = 1;
     } else if (rt->failure.status == DEFT_OK) {
         (void)deft_fail(&rt->failure, status, 0, "%s",
                         error != NULL ? error->text : deft_status_text(status));

@@ -83,6 +83,7 @@ struct deft_runtime {
     enum runtime_phase phase;
     int draining;       /* deft_drain is in progress */
     int switching;      /* this boundary ends with the candidate running */
+    int is_fresh;       /* nothing is in flight and the caller may have loaded other parameters */
     void **gradients;   /* [n_tensors], handed out in struct deft_update */
     const void **given; /* [n_tensors], this iteration's deft_grad_ready pointers */
     uint8_t *was_given; /* [n_tensors] */

@@ -206,7 +206,8 @@ DEFT_NODISCARD enum deft_status deft_step(struct deft_runtime *rt, struct deft_u
                                           struct deft_error *error);
 
 /* Between iterations: applies everything in flight; call until DEFT_DONE. Afterwards parameters are
- * bit-equal on all ranks under every rule, and training may go on. Collective. */
+ * bit-equal on all ranks under every rule, and training may go on, also from other parameters that
+ * the caller loads now, the same on all ranks. Collective. */
 DEFT_NODISCARD enum deft_status deft_drain(struct deft_runtime *rt, struct deft_update *out,
                                            struct deft_error *error);
 
