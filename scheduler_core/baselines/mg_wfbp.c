@@ -7,15 +7,14 @@
 
 #include <stdio.h>
 
-/* What one message instead of two saves. A measured curve has no latency of its own. */
+/* What one message instead of two saves. A measured curve has no latency of its own, and where it
+ * is steeper for the longer message this is below 0. */
 static int64_t saved_ns(const struct dsched_link *link, uint64_t bytes, uint64_t more_bytes) {
-    int64_t saved;
     if (link->n_samples == 0) {
         return link->alpha_ns;
     }
-    saved = dsched_link_ns(link, bytes) + dsched_link_ns(link, more_bytes) -
-            dsched_link_ns(link, bytes + more_bytes);
-    return saved > 0 ? saved : 0;
+    return dsched_link_ns(link, bytes) + dsched_link_ns(link, more_bytes) -
+           dsched_link_ns(link, bytes + more_bytes);
 }
 
 static uint64_t bytes_of(const struct space_piece *piece) {
@@ -27,8 +26,9 @@ static uint64_t bytes_of(const struct space_piece *piece) {
  * group anyway, and the group waits for it, if at all, no longer than the merge saves. */
 static int is_merged(const struct dsched_link *link, uint64_t open_bytes, int64_t start_ns,
                      const struct space_piece *next) {
-    return next->ready_ns < start_ns + dsched_link_ns(link, open_bytes) &&
-           next->ready_ns - start_ns < saved_ns(link, open_bytes, bytes_of(next));
+    int64_t saved = saved_ns(link, open_bytes, bytes_of(next));
+    return next->ready_ns < start_ns + dsched_link_ns(link, open_bytes) && saved >= 0 &&
+           next->ready_ns - start_ns < saved;
 }
 
 /* Writes buckets when `out` is not NULL. */

@@ -8,6 +8,8 @@
 
 #define MS  INT64_C(1000000)
 #define PPM INT64_C(1000000)
+/* Least of US-Byte's units, without latency. */
+#define UNIT_NS INT64_C(65536)
 
 static void run(const struct dsched_profile *profile, const char *name, dsched_span_fn on_span,
                 void *context, struct dsched_outcome *out) {
@@ -190,18 +192,18 @@ static void what_is_ready_in_the_same_moment_comes_first(void **unused) {
     /* half a million elements of t1 6..8; t0 8..12; forward 12..22..27 */
     assert_int_equal(step_of(&profile, "bytescheduler"), 27 * MS);
     /* 30 units of t1 take as long as t0's backward */
-    profile.tensors[0].backward_ns = 30 * 65536;
+    profile.tensors[0].backward_ns = 30 * UNIT_NS;
     support_sum(&profile);
     run(&profile, "us-byte", NULL, NULL, &outcome);
-    assert_int_equal(outcome.report.step_ns, 25 * MS + 30 * 65536);
+    assert_int_equal(outcome.report.step_ns, 25 * MS + 30 * UNIT_NS);
     assert_int_equal(outcome.report.ops_per_step_milli, 3000);
     /* and when the busy link doubles the time of compute, of half that backward. Forward of t0 is
      * slowed while the rest of t1, 8 ms less 30 units, is sent */
-    profile.tensors[0].backward_ns = 15 * 65536;
+    profile.tensors[0].backward_ns = 15 * UNIT_NS;
     profile.links[0].contention_ppm = 2000000;
     support_sum(&profile);
     run(&profile, "us-byte", NULL, NULL, &outcome);
-    assert_int_equal(outcome.report.step_ns, 25 * MS + 30 * 65536 + (8 * MS - 30 * 65536) / 2);
+    assert_int_equal(outcome.report.step_ns, 25 * MS + 30 * UNIT_NS + (8 * MS - 30 * UNIT_NS) / 2);
     assert_int_equal(outcome.report.ops_per_step_milli, 3000);
     dsched_profile_done(&profile);
 }
