@@ -4,14 +4,15 @@
 #include "policies.h"
 
 #include "../muldiv.h"
+#include "../refuse.h"
 #include "../simulation.h"
 
 #include <stdio.h>
 
-/* Messages are made by fusing tensors up to this size. */
-static const uint64_t fusions_bytes[] = {UINT64_C(1) << 20,  UINT64_C(2) << 20,  UINT64_C(4) << 20,
-                                         UINT64_C(8) << 20,  UINT64_C(16) << 20, UINT64_C(32) << 20,
-                                         UINT64_C(64) << 20, UINT64_C(128) << 20};
+/* Messages are made by fusing tensors up to this size, the coarsest first. */
+static const uint64_t fusions_bytes[] = {
+    UINT64_C(128) << 20, UINT64_C(64) << 20, UINT64_C(32) << 20, UINT64_C(16) << 20,
+    UINT64_C(8) << 20,   UINT64_C(4) << 20,  UINT64_C(2) << 20,  UINT64_C(1) << 20};
 #define N_FUSIONS (sizeof(fusions_bytes) / sizeof(fusions_bytes[0]))
 /* Steps that differ by less are the same: no gradient is late for less. */
 #define SAME_STEP_PPM 1000u
@@ -38,29 +39,21 @@ static enum dsched_status measure(const struct dsched_profile *profile, const st
     return simulation_run(&simulation, NULL, NULL, out, error);
 }
 
-/* With no bucket fresh the step is the shortest that this fusion has; as many as possible are fresh
- * without exceeding `most_ns`. */
-static enum dsched_status freshest(const struct dsched_profile *profile, const struct space *space,
-                                   struct dsched_plan *plan, int64_t most_ns, struct tried *out,
+/* With no bucket fresh the step is the shortest that a fusion has. */
+static enum dsched_status shortest(const struct dsched_profile *profile, const struct space *space,
+                                   uint64_t fusion_bytes, int64_t *least_ns,
                                    struct dsched_error *error) {
-    uint32_t low = 0;
-    uint32_t high = plan->n_buckets + 1;
-    while (high - low > 1) {
-        uint32_t middle = low + (high - low) / 2;
-        struct dsched_report report;
-        enum dsched_status status = measure(profile, space, plan, middle, &report, error);
-        if (status != DSCHED_OK) {
-            return status;
-        }
-        if (report.step_ns <= most_ns) {
-            low = middle;
-            out->report = report;
-            out->n_fresh = middle;
-        } else {
-            high = middle;
-        }
+    struct dsched_plan plan = {0};
+    struct dsched_report report;
+    enum dsched_status status = plan_run_fuse(space, fusion_bytes, fusion_bytes, &plan, error);
+    if (status == DSCHED_OK) {
+        status = measure(profile, space, &plan, 0, &report, error);
     }
-    return DSCHED_OK;
+    if (status == DSCHED_OK && report.step_ns < *least_ns) {
+        *least_ns = report.step_ns;
+    }
+    dsched_plan_done(&plan);
+    return status;
 }
 
 static int is_better(const struct tried *a, const struct tried *b) {
@@ -69,29 +62,35 @@ static int is_better(const struct tried *a, const struct tried *b) {
             a->report.ops_per_step_milli < b->report.ops_per_step_milli);
 }
 
-/* One fusion: how long a step takes at least, into *least_ns; or, when that is known, how much may
- * be fresh. */
-static enum dsched_status try_fusion(const struct dsched_profile *profile,
-                                     const struct space *space, uint64_t fusion_bytes,
-                                     int64_t *least_ns, struct tried *best,
-                                     struct dsched_error *error) {
+/* As many buckets are fresh as a step of at most `most_ns` allows, if it allows any number. */
+static enum dsched_status freshest(const struct dsched_profile *profile, const struct space *space,
+                                   uint64_t fusion_bytes, int64_t most_ns, struct tried *best,
+                                   struct dsched_error *error) {
     struct dsched_plan plan = {0};
     struct tried tried = {.fusion_bytes = fusion_bytes};
+    int is_allowed = 0;
+    uint32_t low = 0; /* numbers below are allowed, `high` and above are not */
+    uint32_t high;
     enum dsched_status status = plan_run_fuse(space, fusion_bytes, fusion_bytes, &plan, error);
     if (status != DSCHED_OK) {
         return status;
     }
-    status = measure(profile, space, &plan, 0, &tried.report, error);
-    if (status == DSCHED_OK && best == NULL) {
-        *least_ns = tried.report.step_ns < *least_ns ? tried.report.step_ns : *least_ns;
-    } else if (status == DSCHED_OK) {
-        int64_t most_ns = muldiv_stretch(*least_ns, SAME_STEP_PPM);
-        if (tried.report.step_ns <= most_ns) {
-            status = freshest(profile, space, &plan, most_ns, &tried, error);
-            if (status == DSCHED_OK && is_better(&tried, best)) {
-                *best = tried;
-            }
+    high = plan.n_buckets + 1;
+    while (status == DSCHED_OK && low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        struct dsched_report report = {0};
+        status = measure(profile, space, &plan, middle, &report, error);
+        if (status == DSCHED_OK && report.step_ns <= most_ns) {
+            is_allowed = 1;
+            tried.n_fresh = middle;
+            tried.report = report;
+            low = middle + 1;
+        } else {
+            high = middle;
         }
+    }
+    if (status == DSCHED_OK && is_allowed && is_better(&tried, best)) {
+        *best = tried;
     }
     dsched_plan_done(&plan);
     return status;
@@ -99,14 +98,22 @@ static enum dsched_status try_fusion(const struct dsched_profile *profile,
 
 static enum dsched_status make(const struct dsched_profile *profile, const struct space *space,
                                struct dsched_plan *out, char *note, struct dsched_error *error) {
+    struct dsched_error reason = {.text = ""};
     struct tried best = {0};
     int64_t least_ns = INT64_MAX;
+    uint32_t n = 0;
     enum dsched_status status = DSCHED_OK;
-    for (uint32_t f = 0; status == DSCHED_OK && f < N_FUSIONS; f++) {
-        status = try_fusion(profile, space, fusions_bytes[f], &least_ns, NULL, error);
+    while (status == DSCHED_OK && n < N_FUSIONS) {
+        status = shortest(profile, space, fusions_bytes[n], &least_ns, &reason);
+        n += status == DSCHED_OK;
     }
-    for (uint32_t f = 0; status == DSCHED_OK && f < N_FUSIONS; f++) {
-        status = try_fusion(profile, space, fusions_bytes[f], &least_ns, &best, error);
+    if (status != DSCHED_OK && (status != DSCHED_LIMIT || n == 0)) {
+        return refuse(error, status, "%s", reason.text);
+    }
+    status = DSCHED_OK; /* finer fusions than those are too many buckets, which is no loss */
+    for (uint32_t f = 0; status == DSCHED_OK && f < n; f++) {
+        status = freshest(profile, space, fusions_bytes[f], muldiv_stretch(least_ns, SAME_STEP_PPM),
+                          &best, error);
     }
     if (status == DSCHED_OK) {
         status = plan_run_fuse(space, best.fusion_bytes, best.fusion_bytes, out, error);

@@ -311,6 +311,32 @@ static void only_what_cannot_land_is_late(void **unused) {
     dsched_profile_done(&profile);
 }
 
+/* 20,000 buckets of 2 MB would exceed the limit, half of them do not. */
+static void sapipe_leaves_out_fusions_of_too_many_buckets(void **unused) {
+    struct dsched_profile profile;
+    struct dsched_outcome outcome;
+    struct dsched_error error = {.text = ""};
+    (void)unused;
+    support_profile(&profile, 20000, 1);
+    for (uint32_t t = 0; t < profile.n_tensors; t++) {
+        profile.tensors[t].elements = 500000;
+        profile.tensors[t].forward_ns = 1 * MS;
+        profile.tensors[t].backward_ns = 2 * MS;
+    }
+    support_sum(&profile);
+    assert_int_equal(dsched_policy_find("sapipe")->simulate(&profile, NULL, NULL, &outcome, &error),
+                     DSCHED_OK);
+    assert_string_equal(error.text, "");
+    assert_in_range(outcome.report.step_ns, 60000 * MS, 60060 * MS);
+    for (uint32_t t = 0; t < profile.n_tensors; t++) {
+        profile.tensors[t].elements = 34000000; /* not even the coarsest fuses two */
+    }
+    assert_int_equal(dsched_policy_find("sapipe")->simulate(&profile, NULL, NULL, &outcome, &error),
+                     DSCHED_LIMIT);
+    assert_non_null(strstr(error.text, "limit of buckets"));
+    dsched_profile_done(&profile);
+}
+
 static void stages_are_packed_as_by_hand(void **unused) {
     struct dsched_profile profile;
     struct dsched_outcome outcome;
@@ -407,6 +433,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(updates_come_before_their_layers_forward),
     cmocka_unit_test(compute_without_gradients_keeps_its_place),
     cmocka_unit_test(only_what_cannot_land_is_late),
+    cmocka_unit_test(sapipe_leaves_out_fusions_of_too_many_buckets),
     cmocka_unit_test(stages_are_packed_as_by_hand),
     cmocka_unit_test(ddp_buckets_of_resnet50_are_pytorchs),
 };
