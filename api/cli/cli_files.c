@@ -75,7 +75,7 @@ static int cli_files_one(const struct cli_files *files, size_t i, cli_files_fn e
     if (status == DEFT_OK) {
         status = each(context, path, &profile, &error);
     }
-    if (status != DEFT_OK) {
+    if (status != DEFT_OK && files->n > 1) {
         struct deft_error reason = error;
         (void)deft_fail(&error, status, reason.backend_code, "'%.100s': %.250s",
                         cli_profile_label(path), reason.text);

@@ -82,6 +82,9 @@ enum deft_status cli_picture_write(const char *path, const struct wire_timeline 
     char resolved[PATH_MAX];
     struct stat facts;
     char *json = NULL;
+    if (path[0] == '\0') {
+        return deft_fail(error, DEFT_INVALID, 0, "'' names no file for a picture");
+    }
     enum deft_status status = wire_timeline_encode(timeline, &json, error);
     if (status != DEFT_OK) {
         return status;
