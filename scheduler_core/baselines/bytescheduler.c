@@ -4,6 +4,7 @@
 #include "../refuse.h"
 #include "policies.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -200,9 +201,9 @@ static enum dsched_status bytescheduler_simulate(const struct dsched_profile *pr
     if (status == DSCHED_OK) {
         struct dsched_outcome outcome = {.report = best.report, .rule = DSCHED_EXACT};
         (void)snprintf(outcome.note, sizeof(outcome.note),
-                       "fusion %.2f MiB, partition %.2fe6, credit %.1fe6 elements",
+                       "fusion %.2f MiB, partition %.2fe6, credit %" PRId64 " elements",
                        (double)best.fusion_bytes / 1048576.0, (double)best.partition / 1e6,
-                       (double)best.credit / 1e6);
+                       best.credit);
         *out = outcome;
     }
     free(state.uncommitted);
