@@ -59,7 +59,9 @@ static void the_same_world_changes_nothing(void **unused) {
         for (uint32_t l = 0; l < profile.n_links; l++) {
             struct dsched_link before = profile.links[l];
             struct dsched_sample samples[16];
-            memcpy(samples, before.samples, before.n_samples * sizeof(samples[0]));
+            for (uint32_t i = 0; i < before.n_samples; i++) {
+                samples[i] = before.samples[i];
+            }
             must(dsched_whatif_world(&profile, profile.world_size, &error), &error);
             assert_int_equal(profile.links[l].alpha_ns, before.alpha_ns);
             assert_int_equal(profile.links[l].bytes_per_s, before.bytes_per_s);
