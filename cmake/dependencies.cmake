@@ -35,6 +35,20 @@ else()
   deft_decide(TRAINER OFF)
 endif()
 
+# The distribution's interpreter: python3 in PATH may be one that its torch does not know.
+find_program(DEFT_PYTHON NAMES python3 HINTS /usr/bin DOC "Python interpreter with torch")
+if(DEFT_PYTHON AND NOT DEFT_WITH_TORCH STREQUAL "OFF")
+  execute_process(COMMAND ${DEFT_PYTHON} -c "import torch"
+    RESULT_VARIABLE deft_no_torch OUTPUT_QUIET ERROR_QUIET)
+else()
+  set(deft_no_torch 1)
+endif()
+if(DEFT_HAVE_GLOO AND deft_no_torch EQUAL 0)
+  deft_decide(TORCH ON)
+else()
+  deft_decide(TORCH OFF)
+endif()
+
 if(DEFT_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
   # The oracle of the planner: tests that need it are skipped without it.

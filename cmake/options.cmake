@@ -2,7 +2,9 @@
 set(DEFT_WITH_GLOO AUTO CACHE STRING "Gloo links over TCP: AUTO, ON or OFF")
 set(DEFT_WITH_TRAINER AUTO CACHE STRING
   "Example trainer (needs OpenBLAS and zlib): AUTO, ON or OFF")
-foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER)
+set(DEFT_WITH_TORCH AUTO CACHE STRING
+  "Tests of the PyTorch package (need DEFT_PYTHON with torch): AUTO, ON or OFF")
+foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER DEFT_WITH_TORCH)
   set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
   if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${option} is '${${option}}', expected AUTO, ON or OFF")

@@ -103,15 +103,16 @@ enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elem
     return rt->options.n_ranks == 1 ? DEFT_OK : state_reduce(rt, &buffer, 1, error);
 }
 
-/* A maximum of 64-bit words to which all ranks but `root` bring the least value there is: every bit
- * pattern comes through. */
+/* Links sum floating-point numbers: two bytes at a time as one of them, and zeros from all ranks
+ * but `root`, so that every bit pattern comes through, at twice its bytes. */
 enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *data, size_t n_bytes,
                                 struct deft_error *error) {
     const struct runtime_link *link = &rt->links[0];
     enum deft_status status = state_check(rt, "deft_broadcast", error);
-    size_t n_words = (n_bytes + sizeof(int64_t) - 1) / sizeof(int64_t);
-    struct link_op op = {.elements = n_words, .dtype = LINK_I64, .reduce = LINK_MAX};
-    int64_t *words;
+    size_t n_pairs = n_bytes / 2 + n_bytes % 2;
+    struct link_op op = {.elements = n_pairs, .dtype = LINK_F32, .reduce = LINK_SUM};
+    uint8_t *bytes = data;
+    float *pairs;
     if (status == DEFT_OK && (root < 0 || root >= rt->options.n_ranks)) {
         return deft_fail(error, DEFT_INVALID, 0, "the root is rank %d, expected 0..%d", root,
                          rt->options.n_ranks - 1);
@@ -119,17 +120,14 @@ enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *dat
     if (status != DEFT_OK || n_bytes == 0 || rt->options.n_ranks == 1) {
         return status;
     }
-    words = calloc(n_words, sizeof(*words));
-    if (words == NULL) {
+    pairs = calloc(n_pairs, sizeof(*pairs));
+    if (pairs == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to share %zu bytes", n_bytes);
     }
-    if (rt->options.rank == root) {
-        memcpy(words, data, n_bytes);
+    for (size_t i = 0; rt->options.rank == root && i < n_bytes; i++) {
+        pairs[i / 2] += (float)bytes[i] * (i % 2 == 0 ? 1.0f : 256.0f);
     }
-    for (size_t i = 0; rt->options.rank != root && i < n_words; i++) {
-        words[i] = INT64_MIN;
-    }
-    op.data = words;
+    op.data = pairs;
     status = link->ops->post(link->link, &op);
     if (status == DEFT_OK) {
         status = link->ops->wait(link->link, &op, INT64_MAX);
@@ -137,7 +135,10 @@ enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *dat
     if (status != DEFT_OK) {
         return failure_from_link(rt, link, status, error); /* the link may still write: no free */
     }
-    memcpy(data, words, n_bytes);
-    free(words);
+    for (size_t i = 0; rt->options.rank != root && i < n_bytes; i++) {
+        uint32_t pair = (uint32_t)pairs[i / 2];
+        bytes[i] = (uint8_t)(i % 2 == 0 ? pair : pair >> 8);
+    }
+    free(pairs);
     return DEFT_OK;
 }

@@ -50,6 +50,16 @@ class SynchronisedOptimizer:
                               "copied; save its state_dict()")
 
 
+def _counted_step(self: SynchronisedOptimizer,
+                  closure: Optional[Callable[[], Any]] = None) -> Any:
+    return SynchronisedOptimizer.step(self, closure)
+
+
+# How schedulers know that their counter is in a step(): theirs is inside ours. Torch 1, torch 2.
+_counted_step._with_counter = True  # type: ignore[attr-defined]
+_counted_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+
+
 def plan_in(state_dict: Dict[str, Any]) -> Optional[bytes]:
     """The plan that an optimizer's state_dict was saved with, for wrap(plan=...)."""
     return state_dict.get(_KEY, {}).get("plan")
@@ -58,6 +68,9 @@ def plan_in(state_dict: Dict[str, Any]) -> Optional[bytes]:
 def attach(optimizer: torch.optim.Optimizer, session: Session) -> None:
     """The object stays the same; its class becomes one with our step() in front."""
     cls = type(optimizer)
+    members: Dict[str, Any] = {"__doc__": cls.__doc__}
+    if "step" in optimizer.__dict__:
+        members["step"] = _counted_step
     optimizer._deft_session = session  # type: ignore[attr-defined]
     optimizer._deft_counted = optimizer.__dict__.pop("step", None)  # type: ignore[attr-defined]
-    optimizer.__class__ = type(cls.__name__, (SynchronisedOptimizer, cls), {"__doc__": cls.__doc__})
+    optimizer.__class__ = type(cls.__name__, (SynchronisedOptimizer, cls), members)

@@ -1,0 +1,609 @@
+"""What DDP users rely on, on real training in several processes: it behaves, or says why not."""
+import copy
+import os
+import pickle
+import signal
+import time
+import unittest
+import warnings
+
+import torch
+import torch.distributed as dist
+
+import deft
+import deft.torch
+import ranks
+from deft.plan import Plan
+
+WORLD = 2
+LOSS = torch.nn.functional.mse_loss
+
+
+def batch(rank, step, size=8):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return torch.randn(size, 6, generator=generator), torch.randn(size, 3, generator=generator)
+
+
+def linear(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
+
+
+def momentum(model, **options):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, **options)
+
+
+def parameters(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def equal(ours, theirs):
+    return len(ours) == len(theirs) and all(torch.equal(a, b) for a, b in zip(ours, theirs))
+
+
+def through(how, model, optimizer, **options):
+    """The model and optimizer of DDP or of ours."""
+    if how == "deft":
+        return deft.torch.wrap(model, optimizer, **options)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["DEFT_MASTER_PORT"])
+    dist.init_process_group("gloo", rank=ranks.rank_of(),
+                            world_size=int(os.environ["DEFT_WORLD_SIZE"]))
+    return torch.nn.parallel.DistributedDataParallel(model, **options), optimizer
+
+
+class AsDDP(unittest.TestCase):
+    def compare(self, body, *args):
+        ours = ranks.run(WORLD, body, "deft", *args)
+        theirs = ranks.run(WORLD, body, "ddp", *args)
+        for rank in range(WORLD):
+            self.assertTrue(equal(ours[rank], theirs[rank]))
+        self.assertTrue(equal(ours[0], ours[1]))
+
+    def test_accumulation_inside_no_sync(self):
+        self.compare(self.accumulate_inside)
+
+    def test_accumulation_without_no_sync(self):
+        self.compare(self.accumulate_outside)
+
+    @staticmethod
+    def accumulation(how, inside):
+        plain = linear()
+        model, optimizer = through(how, plain, momentum(plain))
+        for step in range(6):
+            optimizer.zero_grad()
+            for part in range(3):
+                inputs, labels = batch(ranks.rank_of(), 3 * step + part)
+                if inside and part < 2:
+                    with model.no_sync():
+                        LOSS(model(inputs), labels).backward()
+                else:
+                    LOSS(model(inputs), labels).backward()
+            optimizer.step()
+        return parameters(model)
+
+    @staticmethod
+    def accumulate_inside(how):
+        return AsDDP.accumulation(how, True)
+
+    @staticmethod
+    def accumulate_outside(how):
+        return AsDDP.accumulation(how, False)
+
+    @staticmethod
+    def branches(how):
+        """Rank and step decide which branch is used; one is never used by anybody."""
+        class Branches(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(1)
+                self.parts = torch.nn.ModuleList(torch.nn.Linear(6, 3) for _ in range(4))
+
+            def forward(self, inputs, which):
+                return self.parts[0](inputs) + self.parts[which](inputs)
+
+        plain = Branches()
+        model, optimizer = through(how, plain, torch.optim.AdamW(plain.parameters(), lr=0.01),
+                                   find_unused_parameters=True)
+        for step in range(8):
+            optimizer.zero_grad()
+            inputs, labels = batch(ranks.rank_of(), step)
+            LOSS(model(inputs, 1 + (step + ranks.rank_of()) % 2), labels).backward()
+            optimizer.step()
+        assert plain.parts[3].weight.grad is None
+        return parameters(model)
+
+    def test_unused_parameters(self):
+        self.compare(self.branches)
+
+    @staticmethod
+    def shared_and_frozen(how):
+        class Tied(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(2)
+                self.embed = torch.nn.Embedding(10, 6)
+                self.middle = torch.nn.Linear(6, 6)
+                self.frozen = torch.nn.Linear(6, 6)
+                self.frozen.requires_grad_(False)
+                self.out = torch.nn.Linear(6, 10, bias=False)
+                self.out.weight = self.embed.weight
+
+            def forward(self, tokens):
+                return self.out(self.frozen(torch.tanh(self.middle(self.embed(tokens)))))
+
+        plain = Tied()
+        model, optimizer = through(how, plain, torch.optim.SGD([
+            {"params": plain.embed.parameters(), "lr": 0.1},
+            {"params": plain.middle.parameters(), "lr": 0.01, "momentum": 0.9}], lr=1.0))
+        for step in range(8):
+            generator = torch.Generator().manual_seed(10 * step + ranks.rank_of())
+            tokens = torch.randint(10, (12,), generator=generator)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(tokens), tokens.roll(1)).backward()
+            optimizer.step()
+        return parameters(model)
+
+    def test_shared_and_frozen_parameters_and_groups(self):
+        self.compare(self.shared_and_frozen)
+
+    @staticmethod
+    def convolution(how):
+        torch.manual_seed(3)
+        plain = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(),
+                                    torch.nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
+        model, optimizer = through(how, plain, momentum(plain))
+        for step in range(5):
+            generator = torch.Generator().manual_seed(10 * step + ranks.rank_of())
+            images = torch.randn(2, 3, 8, 8, generator=generator)
+            optimizer.zero_grad()
+            model(images.contiguous(memory_format=torch.channels_last)).square().mean().backward()
+            optimizer.step()
+        return parameters(model)
+
+    def test_channels_last(self):
+        self.compare(self.convolution)
+
+    @staticmethod
+    def scheduled(how):
+        """The scheduler is made before the model is wrapped."""
+        plain = linear()
+        optimizer = momentum(plain)
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=12)
+        model, optimizer = through(how, plain, optimizer)
+        for step in range(10):
+            optimizer.zero_grad()
+            inputs, labels = batch(ranks.rank_of(), step)
+            LOSS(model(inputs), labels).backward()
+            optimizer.step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                scheduler.step()
+        assert optimizer._step_count == 10
+        return parameters(model)
+
+    def test_a_scheduler_from_before(self):
+        self.compare(self.scheduled)
+
+    @staticmethod
+    def with_closure(how):
+        plain = linear()
+        model, optimizer = through(how, plain, momentum(plain))
+        for step in range(5):
+            inputs, labels = batch(ranks.rank_of(), step)
+
+            def closure():
+                optimizer.zero_grad()
+                loss = LOSS(model(inputs), labels)
+                loss.backward()
+                return loss
+            assert float(optimizer.step(closure)) > 0
+        return parameters(model)
+
+    def test_closures(self):
+        self.compare(self.with_closure)
+
+    @staticmethod
+    def bucket_view(how):
+        plain = linear()
+        model, optimizer = through(how, plain, momentum(plain), gradient_as_bucket_view=True)
+        for step in range(5):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            inputs, labels = batch(ranks.rank_of(), step)
+            LOSS(model(inputs), labels).backward()
+            optimizer.step()
+        return parameters(model)
+
+    def test_gradients_as_bucket_view(self):
+        self.compare(self.bucket_view)
+
+    @staticmethod
+    def half(how):
+        plain = linear().to(torch.bfloat16)
+        model, optimizer = through(how, plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+        for step in range(5):
+            optimizer.zero_grad()
+            inputs, labels = batch(ranks.rank_of(), step)
+            (model(inputs.bfloat16()) - labels.bfloat16()).square().mean().backward()
+            optimizer.step()
+        return [p.float() for p in parameters(model)]
+
+    def test_ranks_agree_in_bfloat16(self):
+        ours = ranks.run(WORLD, self.half, "deft")
+        self.assertTrue(equal(ours[0], ours[1]))
+
+
+class Uneven(unittest.TestCase):
+    @staticmethod
+    def join(how, rule, merge, delay):
+        plain = linear()
+        model, optimizer = plain, momentum(plain)
+        if how == "deft":
+            total = sum(p.numel() for p in plain.parameters())
+            plan = Plan.uniform(rule, [total], merge, delay).encode()
+            model, optimizer = deft.torch.wrap(plain, optimizer, plan=plan)
+            around = model.join()
+        else:
+            model, optimizer = through(how, plain, optimizer)
+            around = dist.algorithms.join.Join([model])
+        with around:
+            for step in range(5 + 4 * ranks.rank_of()):
+                optimizer.zero_grad()
+                inputs, labels = batch(ranks.rank_of(), step)
+                LOSS(model(inputs), labels).backward()
+                optimizer.step()
+        return parameters(model)
+
+    def test_exact_is_as_ddp(self):
+        ours = ranks.run(WORLD, self.join, "deft", "exact", 1, 0)
+        theirs = ranks.run(WORLD, self.join, "ddp", "exact", 1, 0)
+        self.assertTrue(equal(ours[0], ours[1]))
+        self.assertTrue(equal(ours[1], theirs[1]))
+
+    def test_ranks_are_alike_under_other_rules(self):
+        for rule, merge, delay in (("averaged", 3, 1), ("lookahead", 1, 1)):
+            with self.subTest(rule):
+                ours = ranks.run(3, self.join, "deft", rule, merge, delay)
+                self.assertTrue(equal(ours[0], ours[1]) and equal(ours[0], ours[2]))
+
+
+class Scaler:
+    """GradScaler's protocol on the CPU, where torch 1.13 has none."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def step(self, optimizer):
+        bad = False
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(1 / self.scale)
+                    bad = bad or not bool(torch.isfinite(parameter.grad).all())
+        assert any(p.grad is not None for g in optimizer.param_groups for p in g["params"])
+        if not bad:
+            optimizer.step()
+        self.scale *= 0.5 if bad else 1.0
+        return bad
+
+
+class NotFinite(unittest.TestCase):
+    @staticmethod
+    def with_nan(rule, merge, delay, scaled):
+        plain = linear()
+        total = sum(p.numel() for p in plain.parameters())
+        model, optimizer = deft.torch.wrap(
+            plain, torch.optim.SGD(plain.parameters(), lr=0.05), rules=deft.torch.ALL_RULES,
+            plan=Plan.uniform(rule, [total], merge, delay).encode())
+        scaler = Scaler(1024.0)
+        skipped_by_scaler = 0
+        for step in range(12):
+            optimizer.zero_grad()
+            inputs, labels = batch(ranks.rank_of(), step)
+            loss = LOSS(model(inputs), labels)
+            if step == 5 and ranks.rank_of() == 1:
+                loss = loss * float("nan")
+            if scaled:
+                (loss * scaler.scale).backward()
+                skipped_by_scaler += scaler.step(optimizer)
+            else:
+                loss.backward()
+                optimizer.step()
+        deft.torch.drain(model)
+        return parameters(model), deft.torch.stats(model)["skipped"], skipped_by_scaler
+
+    def check(self, rule, merge, delay, scaled=False):
+        results = ranks.run(WORLD, self.with_nan, rule, merge, delay, scaled)
+        self.assertTrue(equal(results[0][0], results[1][0]))
+        self.assertTrue(all(bool(torch.isfinite(p).all()) for p in results[0][0]))
+        self.assertEqual([r[1] for r in results], [1, 1])
+        return results
+
+    def test_all_ranks_skip_the_same_update(self):
+        for rule, merge, delay in (("exact", 1, 0), ("delayed", 2, 0), ("lookahead", 1, 1),
+                                   ("averaged", 2, 1)):
+            with self.subTest(rule):
+                self.check(rule, merge, delay)
+
+    def test_a_scaler_sees_it_on_every_rank(self):
+        results = self.check("exact", 1, 0, scaled=True)
+        self.assertEqual([r[2] for r in results], [1, 1])
+
+    def test_scaled_gradients_under_other_rules(self):
+        for rule, merge, delay in (("lookahead", 1, 1), ("averaged", 2, 1)):
+            with self.subTest(rule):
+                self.check(rule, merge, delay, scaled=True)
+
+
+class Buffers(unittest.TestCase):
+    @staticmethod
+    def statistics():
+        torch.manual_seed(ranks.rank_of())
+        plain = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.BatchNorm1d(5),
+                                    torch.nn.Linear(5, 3))
+        plain[1].running_mean.fill_(float(ranks.rank_of()))
+        model, optimizer = deft.torch.wrap(plain, momentum(plain))
+        start = plain[1].running_mean.clone()
+        for step in range(4):
+            optimizer.zero_grad()
+            inputs, labels = batch(ranks.rank_of(), step)
+            LOSS(model(inputs), labels).backward()
+            optimizer.step()
+        own = plain[1].running_mean.clone()
+        deft.torch.drain(model)
+        return start, own, plain[1].running_mean.clone(), int(plain[1].num_batches_tracked)
+
+    def test_running_statistics(self):
+        results = ranks.run(WORLD, self.statistics)
+        self.assertTrue(all(float(r[0].abs().max()) == 0.0 for r in results))
+        mean = (results[0][1] + results[1][1]) / 2
+        for result in results:
+            torch.testing.assert_close(result[2], mean)
+            self.assertEqual(result[3], 4)
+        self.assertTrue(torch.equal(results[0][2], results[1][2]))
+
+
+class Refusals(unittest.TestCase):
+    """One sentence each, before anything has changed."""
+
+    def refused(self, model, optimizer, text, **options):
+        with self.assertRaises(deft.WrongUse) as caught:
+            deft.torch.wrap(model, optimizer, **options)
+        self.assertIn(text, str(caught.exception))
+
+    def test_what_cannot_be_wrapped(self):
+        model = linear()
+        self.refused(model, torch.optim.LBFGS(model.parameters()), "LBFGS")
+        self.refused(model, momentum(linear()), "not in the model")
+        self.refused(model, momentum(model), "guess", rules=("guess",))
+        self.refused(model, momentum(model), "delayed_lr_rule", delayed_lr_rule="cube")
+        self.refused(torch.nn.DataParallel(model), momentum(model), "model.module")
+        frozen = linear().requires_grad_(False)
+        self.refused(frozen, momentum(linear()), "no parameter")
+        sparse = torch.nn.Embedding(4, 2, sparse=True)
+        self.refused(sparse, torch.optim.SGD(sparse.parameters(), lr=0.1), "sparse=False")
+
+    @staticmethod
+    def alone(body):
+        model = linear()
+        wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+        return body(model, wrapped, optimizer)
+
+    def sentence(self, body):
+        """What `body` is told on a world of one rank."""
+        def run():
+            try:
+                Refusals.alone(body)
+            except deft.DeftError as error:
+                return f"{type(error).__name__}: {error}"
+            return "nothing"
+        return ranks.run(1, run)[0]
+
+    def test_a_second_wrap(self):
+        self.assertIn("wrapped already", self.sentence(
+            lambda model, wrapped, optimizer: deft.torch.wrap(wrapped, optimizer)))
+        self.assertIn("wrapped already", self.sentence(
+            lambda model, wrapped, optimizer: deft.torch.wrap(model, momentum(model))))
+
+    def test_pickles_and_copies(self):
+        for what in (pickle.dumps, copy.deepcopy):
+            self.assertIn("state_dict()", self.sentence(lambda m, w, o: what(w)))
+            self.assertIn("state_dict()", self.sentence(lambda m, w, o: what(o)))
+
+    def test_unused_parameters_without_the_option(self):
+        def body(model, wrapped, optimizer):
+            model[0].bias.requires_grad_(False)
+            LOSS(wrapped(batch(0, 0)[0]), batch(0, 0)[1]).backward()
+        said = self.sentence(body)
+        self.assertIn("find_unused_parameters", said)
+        self.assertIn("0.bias", said)
+
+    def test_parameters_that_thaw(self):
+        def run():
+            model = linear()
+            model[0].requires_grad_(False)
+            wrapped, _ = deft.torch.wrap(model, momentum(model[2]))
+            model[0].requires_grad_(True)
+            try:
+                wrapped(batch(0, 0)[0])
+            except deft.WrongUse as error:
+                return str(error)
+            return "nothing"
+        self.assertIn("frozen", ranks.run(1, run)[0])
+
+    def test_a_drain_before_the_step(self):
+        def body(model, wrapped, optimizer):
+            LOSS(wrapped(batch(0, 0)[0]), batch(0, 0)[1]).backward()
+            deft.torch.drain(wrapped)
+        self.assertIn("after the step", self.sentence(body))
+
+    def test_what_is_not_wrapped(self):
+        with self.assertRaises(deft.WrongUse):
+            deft.torch.drain(linear())
+
+    def test_after_close(self):
+        def body(model, wrapped, optimizer):
+            deft.torch.close(wrapped)
+            deft.torch.close(wrapped)
+            with torch.no_grad():
+                wrapped(batch(0, 0)[0])
+            deft.torch.drain(wrapped)
+        self.assertIn("closed", self.sentence(body))
+
+    def test_different_models(self):
+        def run():
+            model = torch.nn.Linear(4 + ranks.rank_of(), 2)
+            try:
+                deft.torch.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            except deft.Mismatch as error:
+                return str(error)
+            return "nothing"
+        for said in ranks.run(WORLD, run):
+            self.assertIn("different tensors", said)
+
+    def test_no_library(self):
+        def run():
+            model = linear()
+            try:
+                deft.torch.wrap(model, momentum(model))
+            except deft.LibraryNotFound as error:
+                return str(error)
+            return "nothing"
+        self.assertIn("DEFT_LIBRARY", ranks.run(1, run, env={"DEFT_LIBRARY": "absent.so"})[0])
+
+    def test_a_malformed_environment(self):
+        def run():
+            model = linear()
+            try:
+                deft.torch.wrap(model, momentum(model))
+            except deft.WrongUse as error:
+                return str(error)
+            return "nothing"
+        self.assertIn("DEFT_WORLD_SIZE", ranks.run(1, run, env={"DEFT_WORLD_SIZE": "two"})[0])
+
+
+class Surprises(unittest.TestCase):
+    def test_one_rank_trains_as_without_us(self):
+        def run(wrapped):
+            model = linear()
+            optimizer = momentum(model)
+            plain = model
+            if wrapped:
+                model, optimizer = deft.torch.wrap(model, optimizer)
+            for step in range(10):
+                optimizer.zero_grad()
+                inputs, labels = batch(0, step)
+                LOSS(model(inputs), labels).backward()
+                optimizer.step()
+            return parameters(plain)
+        self.assertTrue(equal(ranks.run(1, run, True)[0], ranks.run(1, run, False)[0]))
+
+    def test_an_exception_in_forward_is_survived(self):
+        def run():
+            model = linear()
+            wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+            for step in range(6):
+                inputs, labels = batch(ranks.rank_of(), step)
+                try:
+                    wrapped(inputs[:, :5])
+                except RuntimeError:
+                    pass
+                optimizer.zero_grad()
+                LOSS(wrapped(inputs), labels).backward()
+                optimizer.step()
+            return parameters(model)
+        results = ranks.run(WORLD, run)
+        self.assertTrue(equal(results[0], results[1]))
+
+    def test_evaluation_is_no_iteration(self):
+        def run():
+            model = linear()
+            wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+            for step in range(3):
+                optimizer.zero_grad()
+                inputs, labels = batch(ranks.rank_of(), step)
+                LOSS(wrapped(inputs), labels).backward()
+                optimizer.step()
+                if ranks.rank_of() == 0:  # on one rank alone
+                    wrapped.eval()
+                    with torch.no_grad():
+                        wrapped(inputs)
+                    wrapped.train()
+            return deft.torch.stats(wrapped)["iterations"]
+        self.assertEqual(ranks.run(WORLD, run), [3, 3])
+
+    def test_forked_children_leave_the_job_alone(self):
+        class Squares(torch.utils.data.Dataset):
+            def __len__(self):
+                return 32
+
+            def __getitem__(self, i):
+                return torch.full((6,), float(i)), torch.zeros(3)
+
+        def run():
+            model = linear()
+            wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+            loader = torch.utils.data.DataLoader(Squares(), batch_size=4, num_workers=2)
+            for _ in range(2):
+                for inputs, labels in loader:
+                    optimizer.zero_grad()
+                    LOSS(wrapped(inputs), labels).backward()
+                    optimizer.step()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    deft.torch.drain(wrapped)
+                except deft.WrongUse:
+                    os._exit(7)
+                os._exit(1)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            deft.torch.drain(wrapped)
+            return status, deft.torch.stats(wrapped)["iterations"]
+        self.assertEqual(ranks.run(WORLD, run), [(7, 16), (7, 16)])
+
+    def test_a_killed_rank_is_named_by_the_others(self):
+        def run():
+            model = linear()
+            wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+            begin = time.monotonic()
+            try:
+                for step in range(100000):
+                    optimizer.zero_grad()
+                    inputs, labels = batch(ranks.rank_of(), step % 50)
+                    LOSS(wrapped(inputs), labels).backward()
+                    optimizer.step()
+                    if step == 5 and ranks.rank_of() == 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            except deft.PeerLost as error:
+                return str(error), time.monotonic() - begin
+            return "nothing", 0
+        results = ranks.run(3, run, may_fail=True)
+        self.assertIsInstance(results[1], ranks.Killed)
+        for said, _ in (results[0], results[2]):
+            self.assertIn("rank 1", said)
+
+    def test_a_wish_to_stop_reaches_all_at_once(self):
+        def run():
+            model = linear()
+            wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+            signal.signal(signal.SIGUSR1, lambda *_: deft.torch.request_stop(wrapped))
+            callback = deft.torch.DeftCallback(wrapped)
+            for step in range(100):
+                if step == 4 and ranks.rank_of() == 1:
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                optimizer.zero_grad()
+                inputs, labels = batch(ranks.rank_of(), step)
+                loss = LOSS(wrapped(inputs), labels)
+                loss.backward()
+                optimizer.step()
+                if callback.on_batch_end(loss):
+                    break
+            callback.on_checkpoint()
+            callback.on_train_end()
+            return step
+        steps = ranks.run(WORLD, run)
+        self.assertEqual(steps[0], steps[1])
+        self.assertLess(steps[0], 10)
+
+
+if __name__ == "__main__":
+    ranks.main()
