@@ -21,6 +21,7 @@ static void import_report_figures(const struct import_report *report, FILE *stre
         {"all-reduces", median->communication_ns},
         {"exposed", median->exposed_ns},
         {"other collectives", median->foreign_ns},
+        {"waiting for peers", median->wait_ns},
     };
     (void)fprintf(stream, "%s: %u steps of %u of %u ranks, %u buckets, %u tensors\n",
                   report->profile->name, job->n_steps, job->n_ranks, report->profile->world_size,
@@ -93,6 +94,7 @@ static void import_report_json_step(struct json_out *out, const struct kineto_st
     json_out_int(out, "communication_ns", step->communication_ns);
     json_out_int(out, "exposed_ns", step->exposed_ns);
     json_out_int(out, "foreign_ns", step->foreign_ns);
+    json_out_int(out, "wait_ns", step->wait_ns);
 }
 
 static void import_report_json_wait(struct json_out *out, int64_t wait_ns) {

@@ -72,6 +72,7 @@ struct kineto_step {
     int64_t communication_ns; /* gradient all-reduces */
     int64_t exposed_ns;       /* the part of it while nothing else runs */
     int64_t foreign_ns;       /* other collectives */
+    int64_t wait_ns;          /* waiting for peers, in all its all-reduces; 0 if unknown */
     uint32_t n_reduces;
     struct kineto_reduce *reduces; /* in the order of their launches */
     uint32_t n_parameters;
@@ -94,7 +95,7 @@ struct kineto_bucket {
     int64_t begin_ns;
     int64_t duration_ns;
     int64_t transfer_ns; /* low quantile, without what waiting for peers can be told apart */
-    int64_t wait_ns;     /* median wait for peers, -1: unknown (one rank) */
+    int64_t wait_ns;     /* mean wait for peers, -1: unknown (one rank) */
 };
 
 struct kineto_job {
@@ -111,8 +112,9 @@ struct kineto_job {
     uint32_t n_foreign;
     struct kineto_foreign foreign[KINETO_MAX_NAMES];
     uint32_t late_rank; /* of the ranks, the one that others wait for most; with two or more */
-    struct kineto_step median; /* of each figure over steps and ranks; no arrays */
-    int64_t optimizer_ns;      /* from backward and communication done to the end of the step */
+    struct kineto_step
+        median;           /* of each figure over steps and ranks, of wait_ns the mean; no arrays */
+    int64_t optimizer_ns; /* from backward and communication done to the end of the step */
     uint32_t n_notes;
     char notes[KINETO_MAX_NOTES][KINETO_NOTE_BYTES]; /* what to know about the figures */
 };

@@ -168,6 +168,11 @@ static void kineto_job_medians(struct kineto_job *job, int64_t *values) {
         int64_t median = kineto_spans_median(values, job->n_steps);
         memcpy((char *)&job->median + kineto_job_figures[f], &median, sizeof(median));
     }
+    /* Half of the waits or more are zero, one rank of each all-reduce being the last: the mean. */
+    for (uint32_t i = 0; i < job->n_steps; i++) {
+        values[i] = job->steps[i].wait_ns;
+    }
+    job->median.wait_ns = kineto_spans_mean(values, job->n_steps);
     for (uint32_t i = 0; i < job->n_steps; i++) {
         values[i] = kineto_job_optimizer(&job->steps[i]);
     }
@@ -214,7 +219,7 @@ static void kineto_job_bucket(const struct kineto_job *job, uint32_t b, int64_t 
             values[n_waits++] = job->steps[i].reduces[b].wait_ns;
         }
     }
-    out->wait_ns = n_waits > 0 ? kineto_spans_median(values, n_waits) : -1;
+    out->wait_ns = n_waits > 0 ? kineto_spans_mean(values, n_waits) : -1;
 }
 
 static enum deft_status kineto_job_reduce(struct kineto_job *job, struct deft_error *error) {

@@ -54,7 +54,9 @@ static enum kineto_select_kind kineto_select_call(const struct kineto_event *eve
         enum kineto_select_kind kind;
     } marks[] = {
         {"ProfilerStep#", SELECT_STEP},
+        {"ProfilerStep", SELECT_NOTHING}, /* without number: a summary's */
         {"Optimizer.step#", SELECT_OPTIMIZER},
+        {"Optimizer.", SELECT_NOTHING},
         {"DistributedDataParallel.forward", SELECT_FORWARD},
         {"autograd::engine::evaluate_function", SELECT_BACKWARD},
         {"torch::autograd::AccumulateGrad", SELECT_GRADIENT},

@@ -31,6 +31,14 @@ int64_t kineto_spans_covered(struct kineto_span *spans, size_t n) {
     return covered_ns;
 }
 
+int64_t kineto_spans_mean(const int64_t *values, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)values[i];
+    }
+    return n > 0 ? (int64_t)(sum / (double)n) : 0;
+}
+
 static int kineto_spans_compare(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a;
     int64_t y = *(const int64_t *)b;

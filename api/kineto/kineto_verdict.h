@@ -19,6 +19,9 @@
  * gains less than a run-to-run difference. */
 #define KINETO_EXPOSED_PPM 50000u
 
+/* A replay that is further off than this has not understood the job: say so. */
+#define KINETO_REPLAY_OFF_PPM 100000
+
 enum kineto_bound {
     KINETO_BOUND_HOST,          /* compute and exposed communication < KINETO_HOST_BOUND_PPM */
     KINETO_BOUND_COMMUNICATION, /* else exposed >= KINETO_EXPOSED_PPM */

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "kineto_measure.h"
+
 struct kineto_waits_rank {
     uint32_t rank;
     uint32_t begin; /* of its steps */
@@ -47,9 +49,8 @@ static void kineto_waits_compare(struct kineto_waits_rank *ranks, uint32_t n, ui
     for (uint32_t r = 0; r < n; r++) {
         struct kineto_reduce *reduce = &ranks[r].step->reduces[bucket];
         reduce->wait_ns = reduce->end_ns - reduce->begin_ns - least_ns;
-        if (ranks[r].total_ns < DSCHED_MAX_TIME_NS) {
-            ranks[r].total_ns += reduce->wait_ns;
-        }
+        ranks[r].step->wait_ns = kineto_measure_add(ranks[r].step->wait_ns, reduce->wait_ns);
+        ranks[r].total_ns = kineto_measure_add(ranks[r].total_ns, reduce->wait_ns);
     }
 }
 

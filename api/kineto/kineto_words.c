@@ -6,6 +6,8 @@
 
 /* A gain of less is not worth a sentence that praises it. */
 #define KINETO_WORDS_GAIN_PPM 1020000u
+/* From this difference on a second link is told to gain more. */
+#define KINETO_WORDS_BETTER_PPM 10000u
 
 struct kineto_words {
     char *text;
@@ -84,12 +86,15 @@ static void kineto_words_offer(struct kineto_words *words, const char *lead,
         kineto_words_add(words, "the rule exact, at no statistical price.\n");
         return;
     }
-    kineto_words_add(words,
-                     "the rule %s, up to %u iterations per update (%.2f updates per step), updates "
-                     "up to %u steps late (%.2f on average).\n",
-                     dsched_rule_name(offer->rule), offer->max_merge,
-                     offer->updates_per_step_ppm / 1e6, offer->max_delay,
-                     offer->mean_delay_milli / 1e3);
+    kineto_words_add(words, "the rule %s, ", dsched_rule_name(offer->rule));
+    if (offer->max_merge > 1) {
+        kineto_words_add(words, "up to %u iterations per update (%.2f updates per step), ",
+                         offer->max_merge, offer->updates_per_step_ppm / 1e6);
+    } else {
+        kineto_words_add(words, "an update per step, ");
+    }
+    kineto_words_add(words, "at most %u step%s late (%.2f on average).\n", offer->max_delay,
+                     offer->max_delay == 1 ? "" : "s", offer->mean_delay_milli / 1e3);
 }
 
 void kineto_verdict_text(const struct kineto_job *job, const struct kineto_verdict *verdict,
@@ -110,12 +115,18 @@ void kineto_verdict_text(const struct kineto_job *job, const struct kineto_verdi
                      kineto_words_ms(verdict->replay_step_ns),
                      (double)verdict->replay_off_ppm / 1e4, verdict->exact_policy,
                      kineto_words_ms(verdict->exact_step_ns));
+    if (verdict->replay_off_ppm > KINETO_REPLAY_OFF_PPM ||
+        verdict->replay_off_ppm < -KINETO_REPLAY_OFF_PPM) {
+        kineto_words_add(&words, "The simulation is far off what was measured (steps that differ, "
+                                 "ranks that wait): take the gains below as rough.\n");
+    }
     if (verdict->best.gain_ppm < KINETO_WORDS_GAIN_PPM) {
         kineto_words_add(&words, "No plan gains 2 %% or more over that.\n");
     } else {
         kineto_words_offer(&words, "The best plan predicts", &verdict->best);
     }
-    if (verdict->bound == KINETO_BOUND_COMMUNICATION) {
+    if (verdict->second.max_merge < verdict->best.max_merge ||
+        verdict->second.gain_ppm > verdict->best.gain_ppm + KINETO_WORDS_BETTER_PPM) {
         kineto_words_offer(&words, "With a second link at half the speed the best one predicts",
                            &verdict->second);
     }
