@@ -220,6 +220,7 @@ static int next_op(void *state, uint32_t link, int64_t now_ns, struct timeline_o
                                 .iteration = iteration,
                                 .generation = iteration,
                                 .bucket = message.layer,
+                                .bytes = message.landed_bytes,
                                 .mark = message.landed_bytes};
     return 1;
 }
