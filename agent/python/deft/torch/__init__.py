@@ -4,14 +4,16 @@ What moves the parameters is decided by the plan that runs (docs/update-rules.md
 plan arrives, and for ever without an agent, it is ``exact``: synchronous data parallel training,
 as under DistributedDataParallel. Memory per parameter beside gradient and optimizer state:
 
-| rule      | what the optimizer sees                                    | copies of the parameters |
-|-----------|------------------------------------------------------------|--------------------------|
-| exact     | the mean gradient of this iteration                        | 1                        |
-| delayed   | mean gradients when they are due, else ``.grad is None``   | 1 per generation alive   |
-| lookahead | the mean gradient of the iteration before; the own one     | 1 per generation alive,  |
-|           | moves the parameters provisionally (a preview)             | 1 anchor, preview's own  |
-| averaged  | this rank's own gradient; changes are averaged             | 2 per generation in      |
-|           |                                                            | flight, 1 anchor         |
+| rule      | what the optimizer sees                      | copies of the parameters    |
+|-----------|----------------------------------------------|-----------------------------|
+| exact     | the mean gradient of this iteration          | 1                           |
+| delayed   | mean gradients when they are due, else       | 1 per generation alive      |
+|           | ``.grad is None``                            |                             |
+| lookahead | the mean gradient of the iteration before;   | 1 per generation alive, 1   |
+|           | the own one moves the parameters             | anchor; for the preview 1   |
+|           | provisionally (a preview)                    | to 3 of one group           |
+| averaged  | this rank's own gradient; the parameters'    | 2 per generation in flight, |
+|           | changes are averaged                         | 1 anchor                    |
 
 Lookahead needs a preview of the optimizer: there is one for exactly SGD (momentum, Nesterov), Adam
 and AdamW. Every other optimizer falls back to averaged, with one line of notice.

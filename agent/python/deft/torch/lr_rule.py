@@ -2,8 +2,8 @@
 
 The runtime hands out the mean gradient of k iterations, once per k iterations. ``mean`` steps with
 it as it is; ``sum`` keeps the step per sample (learning rate times k, the linear rule of SGD);
-``sqrt`` multiplies by sqrt(k), as advised for the Adam family. Decoupled weight decay (AdamW) decays
-by lr * weight_decay per step, so it is rescaled to keep the decay per sample.
+``sqrt`` multiplies by sqrt(k), as advised for the Adam family. Decoupled weight decay (AdamW)
+decays by lr * weight_decay per step, so it is rescaled to keep the decay per sample.
 """
 import contextlib
 import math
