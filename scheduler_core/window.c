@@ -23,38 +23,43 @@ void dsched_window_add(void *context, const struct dsched_span *span) {
     window->spans[window->n_spans++] = *span;
 }
 
-/* Which iterations are the last ones, and from when to when they run. */
-static int find(struct dsched_window *window, uint32_t n_iterations) {
-    uint64_t last = 0;
+static int64_t distance(int64_t a, int64_t b) {
+    return a < b ? b - a : a - b;
+}
+
+/* The boundary of stages that is nearest to where the window should begin: steps are rounded. */
+static int find(struct dsched_window *window, uint32_t n_iterations, int64_t step_ns) {
+    int64_t wanted_ns;
     int is_found = 0;
     for (uint32_t i = 0; i < window->n_spans; i++) {
         const struct dsched_span *span = &window->spans[i];
-        if (span->lane != DSCHED_LANE_LINK && span->iteration >= last) {
-            last = span->iteration;
+        if (span->lane != DSCHED_LANE_LINK && span->end_ns > window->end_ns) {
+            window->end_ns = span->end_ns;
+        }
+    }
+    wanted_ns =
+        step_ns > window->end_ns / n_iterations ? 0 : window->end_ns - n_iterations * step_ns;
+    for (uint32_t i = 0; i < window->n_spans; i++) {
+        const struct dsched_span *span = &window->spans[i];
+        if (span->lane != DSCHED_LANE_LINK &&
+            (!is_found ||
+             distance(span->begin_ns, wanted_ns) < distance(window->begin_ns, wanted_ns))) {
+            window->begin_ns = span->begin_ns;
+            window->first_iteration = span->iteration;
             is_found = 1;
         }
     }
-    window->first_iteration = last + 1 > n_iterations ? last + 1 - n_iterations : 0;
-    window->n_iterations = (uint32_t)(last + 1 - window->first_iteration);
-    window->begin_ns = INT64_MAX;
-    for (uint32_t i = 0; i < window->n_spans; i++) {
-        const struct dsched_span *span = &window->spans[i];
-        if (span->lane == DSCHED_LANE_LINK || span->iteration < window->first_iteration) {
-            continue;
-        }
-        window->begin_ns = span->begin_ns < window->begin_ns ? span->begin_ns : window->begin_ns;
-        window->end_ns = span->end_ns > window->end_ns ? span->end_ns : window->end_ns;
-    }
+    window->n_iterations = n_iterations;
     return is_found;
 }
 
 enum dsched_status dsched_window_close(struct dsched_window *window, uint32_t n_iterations,
-                                       struct dsched_error *error) {
+                                       int64_t step_ns, struct dsched_error *error) {
     uint32_t n_kept = 0;
     if (window->is_short_of_memory) {
         return refuse_memory(error, "the spans of a picture");
     }
-    if (n_iterations == 0 || !find(window, n_iterations)) {
+    if (n_iterations == 0 || !find(window, n_iterations, step_ns)) {
         return refuse(error, DSCHED_INVALID,
                       "the simulation has no iteration of which a picture could be drawn");
     }

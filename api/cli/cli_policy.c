@@ -13,12 +13,14 @@ void cli_policy_defaults(struct cli_planner *planner) {
 }
 
 /* A policy whose schedule no plan describes repeats with every iteration. */
-static enum dsched_status cli_policy_window(struct dsched_window *window, uint32_t cycle,
+static enum dsched_status cli_policy_window(struct dsched_window *window,
+                                            const struct dsched_report *report,
                                             struct dsched_error *reason) {
     if (window == NULL) {
         return DSCHED_OK;
     }
-    return dsched_window_close(window, 2 * (cycle > 0 ? cycle : 1), reason);
+    return dsched_window_close(window, 2 * (report->cycle > 0 ? report->cycle : 1), report->step_ns,
+                               reason);
 }
 
 enum deft_status cli_policy_plan(const struct dsched_plan *plan,
@@ -30,7 +32,7 @@ enum deft_status cli_policy_plan(const struct dsched_plan *plan,
         dsched_simulate_plan(profile, plan, 0, window != NULL ? dsched_window_add : NULL, window,
                              &outcome.report, &reason);
     if (status == DSCHED_OK) {
-        status = cli_policy_window(window, dsched_plan_cycle(plan), &reason);
+        status = cli_policy_window(window, &outcome.report, &reason);
     }
     if (status == DSCHED_OK) {
         *out = outcome;
@@ -72,7 +74,7 @@ enum deft_status cli_policy_run(const struct dsched_policy *policy,
     enum dsched_status status = policy->simulate(profile, window != NULL ? dsched_window_add : NULL,
                                                  window, &outcome, &reason);
     if (status == DSCHED_OK) {
-        status = cli_policy_window(window, outcome.report.cycle, &reason);
+        status = cli_policy_window(window, &outcome.report, &reason);
     }
     if (status == DSCHED_OK) {
         *out = outcome;

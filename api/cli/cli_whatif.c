@@ -147,8 +147,16 @@ static void cli_whatif_name(const struct cli_whatif *whatif, struct dsched_profi
     }
     char name[sizeof(text) + DSCHED_NAME_BYTES + 4];
     (void)snprintf(name, sizeof(name), "%s [%s]", profile->name, text);
-    (void)snprintf(profile->name, sizeof(profile->name), "%.*s", (int)sizeof(profile->name) - 1,
-                   name);
+    /* Cut between characters: what follows is no continuation byte. */
+    size_t n_kept = strlen(name);
+    if (n_kept >= sizeof(profile->name)) {
+        n_kept = sizeof(profile->name) - 1;
+        while (n_kept > 0 && ((unsigned char)name[n_kept] & 0xC0u) == 0x80u) {
+            n_kept--;
+        }
+    }
+    memcpy(profile->name, name, n_kept);
+    profile->name[n_kept] = '\0';
 }
 
 enum deft_status cli_whatif_apply(const struct cli_whatif *whatif, struct dsched_profile *profile,

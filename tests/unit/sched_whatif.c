@@ -255,7 +255,7 @@ static void a_window_holds_the_last_iterations_of_a_plan(void **unused) {
         must(dsched_simulate_plan(&profile, &plan, 0, dsched_window_add, &window, &report, &error),
              &error);
         assert_int_equal(report.cycle, dsched_plan_cycle(&plan));
-        must(dsched_window_close(&window, 2 * report.cycle, &error), &error);
+        must(dsched_window_close(&window, 2 * report.cycle, report.step_ns, &error), &error);
         assert_int_equal(window.n_iterations, 2 * report.cycle);
         int64_t compute_ns = 0;
         for (uint32_t i = 0; i < window.n_spans; i++) {
@@ -278,11 +278,51 @@ static void a_window_holds_the_last_iterations_of_a_plan(void **unused) {
     }
 }
 
+/* Whatever a policy's cycle is: of what repeats, each iteration's share is there, no more, no less.
+ */
+static void a_window_is_what_repeats_for_every_policy(void **unused) {
+    (void)unused;
+    for (int64_t percent = 40; percent <= 280; percent += 60) {
+        for (size_t p = 0; dsched_policies[p] != NULL; p++) {
+            struct dsched_profile profile;
+            struct dsched_error error;
+            struct dsched_window window = {0};
+            struct dsched_outcome outcome;
+            support_even(12, 30000000, 300000 * percent, &profile);
+            must(dsched_policies[p]->simulate(&profile, dsched_window_add, &window, &outcome,
+                                              &error),
+                 &error);
+            int64_t n = 2 * (outcome.report.cycle > 0 ? outcome.report.cycle : 1);
+            must(dsched_window_close(&window, (uint32_t)n, outcome.report.step_ns, &error), &error);
+            int64_t exposed_ns = 0;
+            int64_t stages_ns = 0;
+            for (uint32_t i = 0; i < window.n_spans; i++) {
+                const struct dsched_span *span = &window.spans[i];
+                int64_t ns = span->end_ns - span->begin_ns;
+                exposed_ns += span->lane == DSCHED_LANE_EXPOSED ? ns : 0;
+                stages_ns += span->lane < DSCHED_LANE_EXPOSED ? ns : 0;
+            }
+            /* Per iteration figures are rounded up to whole nanoseconds. */
+            if (exposed_ns > n * outcome.report.exposed_ns ||
+                exposed_ns < n * (outcome.report.exposed_ns - 2) ||
+                stages_ns != n * support_compute_ns(&profile)) {
+                fail_msg("%s at %lld %%: %lld ns exposed and %lld ns of stages in %lld iterations, "
+                         "of which one has %lld and %lld",
+                         dsched_policies[p]->name, (long long)percent, (long long)exposed_ns,
+                         (long long)stages_ns, (long long)n, (long long)outcome.report.exposed_ns,
+                         (long long)support_compute_ns(&profile));
+            }
+            dsched_window_done(&window);
+            dsched_profile_done(&profile);
+        }
+    }
+}
+
 static void a_window_is_bounded(void **unused) {
     (void)unused;
     struct dsched_window window = {0};
     struct dsched_error error;
-    assert_int_equal(dsched_window_close(&window, 2, &error), DSCHED_INVALID);
+    assert_int_equal(dsched_window_close(&window, 2, 1, &error), DSCHED_INVALID);
     for (uint32_t i = 0; i < DSCHED_MAX_RECORDED_SPANS + 10; i++) {
         struct dsched_span span = {.lane = i % 2 == 0 ? DSCHED_LANE_FORWARD : DSCHED_LANE_LINK,
                                    .iteration = i / 100000,
@@ -291,7 +331,7 @@ static void a_window_is_bounded(void **unused) {
         dsched_window_add(&window, &span);
     }
     assert_int_equal(window.n_spans, DSCHED_MAX_RECORDED_SPANS);
-    must(dsched_window_close(&window, 2, &error), &error);
+    must(dsched_window_close(&window, 2, 100000, &error), &error);
     assert_int_equal(window.n_iterations, 2);
     assert_int_equal(window.n_spans, DSCHED_MAX_WINDOW_SPANS);
     assert_true(window.is_cut);
@@ -310,6 +350,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_link_is_changed_by_name_or_added),
     cmocka_unit_test(a_ninth_link_is_refused),
     cmocka_unit_test(a_window_holds_the_last_iterations_of_a_plan),
+    cmocka_unit_test(a_window_is_what_repeats_for_every_policy),
     cmocka_unit_test(a_window_is_bounded),
 };
 TESTING_MAIN(cases)

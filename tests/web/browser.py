@@ -108,10 +108,10 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key,
                       windowsVirtualKeyCode=codes[key])
 
-    def resize(self, width, height, scheme):
+    def resize(self, width, height, scheme, media=""):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=False)
-        self.call("Emulation.setEmulatedMedia",
+        self.call("Emulation.setEmulatedMedia", media=media,
                   features=[{"name": "prefers-color-scheme", "value": scheme}])
         # Two frames: one in which observers of sizes run, one in which that was drawn.
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")

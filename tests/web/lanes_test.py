@@ -207,15 +207,23 @@ def check_table(page, timeline):
 
 
 def check_print(page):
-    before = page.value("document.querySelector('.lanes-scroll svg').viewBox.baseVal.width")
     page.value("""window.printed = 0; window.addEventListener("beforeprint", () => {
       window.printed = document.querySelector(".lanes-scroll svg").viewBox.baseVal.width; })""")
     pdf = page.call("Page.printToPDF", printBackground=True)["data"]
     check(len(pdf) > 10000, "the printed page is empty")
     width = page.value("window.printed")
     check(0 < width <= 600, f"printed {width} px wide, which no page of paper is")
-    equal(page.value("document.querySelector('.lanes-scroll svg').viewBox.baseVal.width"), before,
-          "width after printing")
+    # The printer's layout is another width, which must not bring back that of the screen.
+    page.call("Emulation.setEmulatedMedia", media="print")
+    page.value("window.dispatchEvent(new Event('beforeprint'))")
+    page.resize(700, 900, "light", media="print")
+    equal(page.value("document.querySelector('.lanes-scroll svg').viewBox.baseVal.width"), width,
+          "width on paper")
+    page.value("window.dispatchEvent(new Event('afterprint'))")
+    page.resize(1000, 800, "light")
+    page.value("document.querySelectorAll('.lanes-zoom button')[2].click()")
+    check(page.value("document.querySelector('.lanes-scroll svg').viewBox.baseVal.width") > width,
+          "the width of paper stays after printing")
 
 
 def check_policy(page):

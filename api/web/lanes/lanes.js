@@ -347,6 +347,7 @@ class Chart {
     this.hatch = hatch;
     this.zoom = 1;
     this.width = 0;
+    this.isPrinting = false;
     this.current = lanes.flatMap((lane) => lane.blocks)[0];
     this.scroll = html("div", { class: "lanes-scroll" });
     this.details = html("dl", { class: "lanes-details" }, hint(this.window));
@@ -461,14 +462,20 @@ export function drawLanes(element, timeline) {
   chart.redraw();
   let seen = chart.scroll.clientWidth;
   const observer = new ResizeObserver(() => {
-    if (chart.scroll.clientWidth !== seen) {
+    if (chart.scroll.clientWidth !== seen && !chart.isPrinting) {
       seen = chart.scroll.clientWidth;
       chart.redraw();
     }
   });
   observer.observe(chart.scroll);
-  const beforePrint = () => chart.draw(PRINT_WIDTH);
-  const afterPrint = () => chart.redraw();
+  const beforePrint = () => {
+    chart.isPrinting = true;
+    chart.draw(PRINT_WIDTH);
+  };
+  const afterPrint = () => {
+    chart.isPrinting = false;
+    chart.redraw();
+  };
   window.addEventListener("beforeprint", beforePrint);
   window.addEventListener("afterprint", afterPrint);
   return () => {
