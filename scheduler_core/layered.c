@@ -220,14 +220,15 @@ static int next_op(void *state, uint32_t link, int64_t now_ns, struct timeline_o
                                 .iteration = iteration,
                                 .generation = iteration,
                                 .bucket = message.layer,
-                                .bytes = message.landed_bytes,
+                                .bytes = message.bytes,
                                 .mark = message.landed_bytes};
     return 1;
 }
 
 static void landed(void *state, uint32_t link, const struct timeline_op *op, int64_t now_ns) {
     struct layered *layered = state;
-    struct layered_message message = {.layer = op->bucket, .landed_bytes = op->mark, .ns = op->ns};
+    struct layered_message message = {
+        .layer = op->bucket, .bytes = op->bytes, .landed_bytes = op->mark, .ns = op->ns};
     (void)link;
     (void)now_ns;
     layered->left_bytes[op->bucket] -= op->mark;

@@ -23,6 +23,7 @@ struct layered_layer {
 /* A transfer on link 0. */
 struct layered_message {
     uint32_t layer;
+    uint64_t bytes;        /* for pictures */
     uint64_t landed_bytes; /* of the layer's bytes, how many are averaged when this has landed */
     int64_t ns;
 };

@@ -94,8 +94,9 @@ static int next(void *state_, struct layered_message *out) {
     part = part_of(state, state->committed[i]);
     state->committed[i] -= part;
     out->layer = i;
-    out->landed_bytes = part * dsched_dtype_bytes(layer->dtype);
-    out->ns = dsched_link_ns(&state->layered.profile->links[0], out->landed_bytes);
+    out->bytes = part * dsched_dtype_bytes(layer->dtype);
+    out->landed_bytes = out->bytes;
+    out->ns = dsched_link_ns(&state->layered.profile->links[0], out->bytes);
     return 1;
 }
 

@@ -35,14 +35,17 @@ static int next(void *state_, struct layered_message *out) {
     const struct layered *layered = &state->layered;
     int is_gather = state->scattered == 0;
     uint32_t group;
+    uint64_t bytes;
     int64_t ns;
     if (is_gather ? state->n_gathered == layered->n_layers : state->scattered == state->ready) {
         return 0;
     }
     group = is_gather ? state->n_gathered++ : --state->scattered;
-    ns = dsched_link_ns(&layered->profile->links[0], layered->layers[group].bytes);
+    bytes = layered->layers[group].bytes;
+    ns = dsched_link_ns(&layered->profile->links[0], bytes);
     *out = (struct layered_message){.layer = group,
-                                    .landed_bytes = is_gather ? layered->layers[group].bytes : 0,
+                                    .bytes = bytes,
+                                    .landed_bytes = is_gather ? bytes : 0,
                                     .ns = is_gather ? ns / 2 : ns - ns / 2};
     return 1;
 }

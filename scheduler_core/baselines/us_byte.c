@@ -129,11 +129,12 @@ static uint64_t fill_gap(const struct us_byte *state, uint32_t layer, int64_t ga
 
 static void send(struct us_byte *state, uint32_t layer, uint64_t elements,
                  struct layered_message *out) {
+    uint64_t bytes = elements * dsched_dtype_bytes(state->layered.layers[layer].dtype);
     state->unsent[layer] -= elements;
-    *out = (struct layered_message){
-        .layer = layer,
-        .landed_bytes = elements * dsched_dtype_bytes(state->layered.layers[layer].dtype),
-        .ns = cost_ns(state, layer, elements)};
+    *out = (struct layered_message){.layer = layer,
+                                    .bytes = bytes,
+                                    .landed_bytes = bytes,
+                                    .ns = cost_ns(state, layer, elements)};
 }
 
 static int next(void *state_, struct layered_message *out) {

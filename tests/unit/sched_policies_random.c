@@ -125,6 +125,7 @@ struct seen {
     uint64_t last_iteration;
     int64_t link_ns[DSCHED_MAX_LINKS]; /* of iteration 0 */
     uint32_t n_messages;               /* of iteration 0 */
+    uint64_t n_bytes;                  /* of iteration 0 */
 };
 
 static void check_span(void *context, const struct dsched_span *span) {
@@ -143,6 +144,7 @@ static void check_span(void *context, const struct dsched_span *span) {
     if (span->iteration == 0) {
         seen->link_ns[span->link] += span->end_ns - span->begin_ns;
         seen->n_messages++;
+        seen->n_bytes += span->bytes;
     }
 }
 
@@ -181,6 +183,9 @@ static void pictures_show_the_step_that_is_reported(void **unused) {
             assert_int_equal(1000 * seen.n_messages, outcome.report.ops_per_step_milli);
             assert_int_equal(seen.link_ns[0] * PPM / outcome.report.step_ns,
                              outcome.report.link_busy_ppm[0]);
+            /* DeAR moves each gradient twice */
+            assert_int_equal(seen.n_bytes, (strcmp(names[n], "dear") == 0 ? 2 : 1) *
+                                               outcome.report.pending_bytes);
         }
         dsched_profile_done(&profile);
     }
