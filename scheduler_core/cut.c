@@ -69,16 +69,14 @@ enum dsched_status cut_by_bytes(const struct space *space, uint64_t target_bytes
 
 /* --- by search -------------------------------------------------------------------------------- */
 
-/* Tensors are fused so far that a cut inside could not matter: the time grows with the square of
- * the number of pieces, and with the labels that several links take. */
+/* Tensors are fused so far that a cut inside hardly matters: the time grows with the square of the
+ * number of pieces, and with the labels that several links take. */
 #define PIECES_ONE_LINK   192u
-#define PIECES_MANY_LINKS 48u
+#define PIECES_MANY_LINKS 96u
 /* Changes of dtype cut too. */
 #define MAX_PIECES 512u
-/* Labels per piece, such that pieces * pieces * labels stays below a budget; few pieces are solved
- * exactly. */
-#define LABEL_BUDGET 16384u
-#define LEAST_LABELS 4u
+/* Labels per piece. */
+#define LEAST_LABELS 3u
 #define MOST_LABELS  1024u
 
 struct pieces {
@@ -117,9 +115,23 @@ static int add_pieces(struct pieces *pieces, const struct space_piece *piece, ui
     return 1;
 }
 
+/* Pieces that leave LEAST_LABELS for each, if several links need them. */
+static uint32_t most_pieces(const struct pieces *pieces, uint32_t n_labels) {
+    uint32_t n = PIECES_MANY_LINKS;
+    if (pieces->n_links == 1) {
+        return PIECES_ONE_LINK;
+    }
+    while (n > 1 && n * n * LEAST_LABELS > n_labels) {
+        n--;
+    }
+    return n;
+}
+
 /* 0 when there are too many. */
-static int make_pieces(const struct space *space, uint64_t part_bytes, struct pieces *pieces) {
-    uint32_t most = pieces->n_links == 1 ? PIECES_ONE_LINK : PIECES_MANY_LINKS;
+static int make_pieces(const struct space *space, const struct cut_goal *goal,
+                       struct pieces *pieces) {
+    uint64_t part_bytes = goal->part_bytes;
+    uint32_t most = most_pieces(pieces, goal->n_labels);
     uint64_t least_bytes = space->n_pieces <= most ? 0 : space->n_bytes / most + 1;
     uint64_t begin = 0;
     uint32_t run = 0;
@@ -157,8 +169,8 @@ static int64_t cost(const void *context, uint32_t first, uint32_t last, uint32_t
     return pieces->jitter_ppm == 0 ? ns : muldiv_stretch(ns, pieces->jitter_ppm);
 }
 
-static uint32_t labels_for(const struct pieces *pieces) {
-    uint32_t width = LABEL_BUDGET / (pieces->n * pieces->n);
+static uint32_t labels_for(const struct pieces *pieces, uint32_t n_labels) {
+    uint32_t width = n_labels / (pieces->n * pieces->n);
     if (pieces->n_links == 1) {
         return 1; /* a prefix that lands earlier is never worse for what follows */
     }
@@ -198,7 +210,7 @@ enum dsched_status cut_by_search(const struct dsched_profile *profile, const str
     pieces->jitter_ppm = goal->jitter_ppm;
     pieces->first_link = goal->only_link > 0 ? goal->only_link - 1 : 0;
     pieces->n_links = goal->only_link > 0 ? 1 : profile->n_links;
-    if (!make_pieces(space, goal->part_bytes, pieces)) {
+    if (!make_pieces(space, goal, pieces)) {
         status = refuse(error, DSCHED_LIMIT,
                         "the gradient space changes its dtype too often: more than %u pieces",
                         MAX_PIECES);
@@ -211,7 +223,7 @@ enum dsched_status cut_by_search(const struct dsched_profile *profile, const str
     }
     problem = (struct labels_problem){.n = pieces->n,
                                       .n_links = pieces->n_links,
-                                      .width = labels_for(pieces),
+                                      .width = labels_for(pieces, goal->n_labels),
                                       .ready_ns = pieces->ready_ns,
                                       .fuse_from = pieces->fuse_from,
                                       .least_ns = pieces->least_ns,

@@ -19,6 +19,8 @@ enum cut_kind {
 };
 struct cut_goal {
     enum cut_kind kind;
+    uint32_t n_labels;   /* pieces * pieces * labels per piece: bounds the time; few pieces are
+                            solved exactly */
     uint64_t part_bytes; /* tensors of twice this and more are cut too; 0: none is */
     uint32_t only_link;  /* 1 + the link that takes everything; 0: all links */
     uint32_t slow_ppm;   /* by which readiness is late, for links that slow backward down */

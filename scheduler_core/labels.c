@@ -12,6 +12,7 @@ struct label {
     int64_t free_ns[DSCHED_MAX_LINKS]; /* never before the next piece is ready */
     int64_t late;
     int64_t busiest_ns;
+    int64_t priced_ns; /* priced sum of free_ns, rounded down */
     int64_t bound;
     uint32_t parent; /* index of the label it was made from */
     uint32_t first;  /* first piece of its last bucket */
@@ -31,6 +32,7 @@ struct search {
     uint32_t *cheapest;   /* [n + 1] of the pieces from here on, that with least value per work */
     int64_t *least_ns;    /* [n_links * (n + 1)] prefix sums of the problem's least_ns */
     uint32_t *counts;     /* [n + 1] labels per prefix */
+    uint32_t *worst;      /* [n + 1] which of them goes first, when there are `width` */
     struct label *labels; /* [(n + 1) * width] */
     int64_t best;
     int64_t open_bound; /* least bound among labels that were dropped for want of room */
@@ -44,20 +46,23 @@ static int64_t later(int64_t a, int64_t b) {
 
 /* --- what is fixed ---------------------------------------------------------------------------- */
 
-/* Prices in proportion to the links' speeds on the whole. */
+/* Prices in proportion to the links' speeds on the whole: 1 / sum of this link's time over each
+ * link's, so that only ratios of times matter. */
 static void set_prices(struct search *search) {
     const struct labels_problem *problem = search->problem;
+    const uint64_t one = UINT64_C(1) << PRICE_BITS;
     uint64_t all_ns[DSCHED_MAX_LINKS];
-    uint64_t shared_ns = 0;
-    for (uint32_t l = 0; l < problem->n_links; l++) {
-        uint64_t ns = (uint64_t)search->least_ns[(size_t)l * (problem->n + 1) + problem->n] + 1;
-        all_ns[l] = ns;
-        shared_ns = l == 0 ? ns : muldiv_up(shared_ns, ns, shared_ns + ns, INT64_MAX);
-    }
     search->price_sum = 0;
     for (uint32_t l = 0; l < problem->n_links; l++) {
-        uint64_t room = (UINT64_C(1) << PRICE_BITS) - search->price_sum;
-        search->prices[l] = muldiv_down(shared_ns, UINT64_C(1) << PRICE_BITS, all_ns[l], room);
+        all_ns[l] = (uint64_t)search->least_ns[(size_t)l * (problem->n + 1) + problem->n];
+        all_ns[l] = all_ns[l] == 0 ? 1 : all_ns[l];
+    }
+    for (uint32_t l = 0; l < problem->n_links; l++) {
+        uint64_t sum = 0;
+        for (uint32_t k = 0; k < problem->n_links; k++) {
+            sum += muldiv_up(all_ns[l], one, all_ns[k], UINT64_MAX / DSCHED_MAX_LINKS);
+        }
+        search->prices[l] = muldiv_down(one, one, sum, one);
         search->price_sum += search->prices[l];
     }
 }
@@ -116,12 +121,14 @@ static void sum_left(struct search *search) {
 
 /* --- labels ----------------------------------------------------------------------------------- */
 
-static int64_t landing_bound(const struct search *search, const struct label *label, uint32_t at) {
-    muldiv_wide priced = search->work[at];
+static int64_t landing_bound(const struct search *search, struct label *label, uint32_t at) {
+    muldiv_wide priced = 0;
     for (uint32_t l = 0; l < search->problem->n_links; l++) {
         priced += (muldiv_wide)(uint64_t)label->free_ns[l] * search->prices[l];
     }
-    return later(later(label->busiest_ns, search->latest_ns[at]), (int64_t)(priced >> PRICE_BITS));
+    label->priced_ns = (int64_t)(priced >> PRICE_BITS);
+    priced = (priced + search->work[at]) >> PRICE_BITS;
+    return later(later(label->busiest_ns, search->latest_ns[at]), (int64_t)priced);
 }
 
 /* Of the work that is left, what exceeds the links' time before the deadline is late, and it is
@@ -174,10 +181,19 @@ static int is_worse(const struct label *a, const struct label *b) {
     return a->bound != b->bound ? a->bound > b->bound : a->busiest_ns > b->busiest_ns;
 }
 
+static void drop(struct search *search, const struct label *label) {
+    search->open_bound = label->bound < search->open_bound ? label->bound : search->open_bound;
+}
+
 static void keep(struct search *search, uint32_t at, const struct label *label) {
     struct label *labels = &search->labels[(size_t)at * search->problem->width];
+    uint32_t width = search->problem->width;
     uint32_t n = 0;
     uint32_t worst = 0;
+    if (search->counts[at] == width && !is_worse(&labels[search->worst[at]], label)) {
+        drop(search, label);
+        return;
+    }
     for (uint32_t i = 0; i < search->counts[at]; i++) {
         if (dominates(search, &labels[i], label)) {
             return; /* then it dominated none of those before: dominance is transitive */
@@ -191,19 +207,16 @@ static void keep(struct search *search, uint32_t at, const struct label *label) 
         worst = is_worse(&labels[n], &labels[worst]) ? n : worst;
         n++;
     }
-    search->counts[at] = n;
-    if (n < search->problem->width) {
-        labels[n] = *label;
-        search->counts[at]++;
-        return;
-    }
-    if (is_worse(&labels[worst], label)) {
-        struct label dropped = labels[worst];
+    if (n == width) {
+        drop(search, &labels[worst]);
         labels[worst] = *label;
-        search->open_bound =
-            dropped.bound < search->open_bound ? dropped.bound : search->open_bound;
-    } else if (label->bound < search->open_bound) {
-        search->open_bound = label->bound;
+    } else {
+        labels[n++] = *label;
+    }
+    search->counts[at] = n;
+    for (uint32_t i = 0; n == width && i < n; i++) {
+        search->worst[at] =
+            i == 0 || is_worse(&labels[i], &labels[search->worst[at]]) ? i : search->worst[at];
     }
 }
 
@@ -217,66 +230,108 @@ static void finish(struct search *search, const struct label *label) {
 
 /* --- the search ------------------------------------------------------------------------------- */
 
-/* Sends the bucket `made->first`..`last` over `made->link` after everything that `from` stands for.
- */
-static void extend(struct search *search, const struct label *from, uint32_t last, int64_t cost_ns,
-                   struct label *made) {
+/* What all labels of one prefix share when a bucket is sent next. */
+struct step {
+    uint32_t first;
+    uint32_t last;
+    uint32_t link;
+    int64_t cost_ns;
+    int64_t ready_ns; /* of the bucket */
+    int64_t next_ns;  /* of the piece after it; 0: none */
+    int64_t value;
+    int64_t work_ns; /* priced, of all that comes after, rounded down */
+    int64_t most_ns; /* to land by, for an improvement */
+};
+
+/* Sends the bucket after everything that `from` stands for. Most labels lead nowhere: that shows in
+ * two comparisons, before anything is copied. */
+static void extend(struct search *search, const struct step *step, uint32_t parent) {
     const struct labels_problem *problem = search->problem;
-    int64_t begin_ns = later(from->free_ns[made->link], problem->ready_ns[last]);
-    int64_t next_ns = last + 1 < problem->n ? problem->ready_ns[last + 1] : 0;
-    int64_t landed_ns = begin_ns + cost_ns;
-    memcpy(made->free_ns, from->free_ns, sizeof(made->free_ns));
-    made->free_ns[made->link] = landed_ns;
-    made->busiest_ns = later(from->busiest_ns, landed_ns);
-    made->late = from->late;
-    if (problem->values != NULL && landed_ns > problem->deadline_ns) {
-        made->late += search->value_left[made->first] - search->value_left[last + 1];
-    }
-    for (uint32_t l = 0; l < problem->n_links; l++) {
-        made->free_ns[l] = later(made->free_ns[l], next_ns);
-    }
-    if (!is_promising(search, made, last + 1)) {
+    const struct label *from = &search->labels[parent];
+    int64_t free_ns = from->free_ns[step->link];
+    int64_t landed_ns = later(free_ns, step->ready_ns) + step->cost_ns;
+    int64_t added_ns =
+        (int64_t)(((muldiv_wide)(uint64_t)(landed_ns - free_ns) * search->prices[step->link]) >>
+                  PRICE_BITS);
+    struct label made;
+    if (landed_ns > step->most_ns || from->priced_ns + added_ns + step->work_ns > step->most_ns) {
         return;
     }
-    if (last + 1 == problem->n) {
-        finish(search, made);
-    } else {
-        keep(search, last + 1, made);
+    for (uint32_t l = 0; l < problem->n_links; l++) {
+        made.free_ns[l] = later(from->free_ns[l], step->next_ns);
     }
+    made.free_ns[step->link] = later(landed_ns, step->next_ns);
+    made.busiest_ns = later(from->busiest_ns, landed_ns);
+    made.late = from->late;
+    if (problem->values != NULL && landed_ns > problem->deadline_ns) {
+        made.late += step->value;
+    }
+    made.parent = parent;
+    made.first = step->first;
+    made.link = (uint8_t)step->link;
+    if (!is_promising(search, &made, step->last + 1)) {
+        return;
+    }
+    if (step->last + 1 == problem->n) {
+        finish(search, &made);
+    } else {
+        keep(search, step->last + 1, &made);
+    }
+}
+
+/* By when all must have landed for an improvement. */
+static int64_t most_ns(const struct search *search) {
+    return search->problem->values == NULL ? search->best - 1 : search->problem->limit_ns;
 }
 
 /* Whether a bucket of these pieces, or of more, still lands in time to improve anything. */
 static int is_in_time(const struct search *search, uint32_t first, uint32_t last) {
     const struct labels_problem *problem = search->problem;
-    int64_t most_ns = problem->values == NULL ? search->best - 1 : problem->limit_ns;
     for (uint32_t l = 0; l < problem->n_links; l++) {
         const int64_t *sums = &search->least_ns[(size_t)l * (problem->n + 1)];
-        if (problem->ready_ns[last] + sums[last + 1] - sums[first] <= most_ns) {
+        if (problem->ready_ns[last] + sums[last + 1] - sums[first] <= most_ns(search)) {
             return 1;
         }
     }
     return 0;
 }
 
+static void send_bucket(struct search *search, uint32_t first, uint32_t last) {
+    const struct labels_problem *problem = search->problem;
+    struct step step = {
+        .first = first,
+        .last = last,
+        .ready_ns = problem->ready_ns[last],
+        .next_ns = last + 1 < problem->n ? problem->ready_ns[last + 1] : 0,
+        .value = search->value_left[first] - search->value_left[last + 1],
+        .work_ns = (int64_t)(search->work[last + 1] >> PRICE_BITS),
+    };
+    for (uint32_t l = 0; l < problem->n_links; l++) {
+        step.link = l;
+        step.cost_ns = problem->cost(problem->context, first, last, l);
+        for (uint32_t i = 0; i < search->counts[first]; i++) {
+            step.most_ns = most_ns(search);
+            extend(search, &step, (uint32_t)((size_t)first * problem->width + i));
+        }
+    }
+}
+
 static void search_all(struct search *search) {
     const struct labels_problem *problem = search->problem;
+    struct label *root = &search->labels[0];
     search->counts[0] = 1;
     for (uint32_t l = 0; l < problem->n_links; l++) {
-        search->labels[0].free_ns[l] = problem->ready_ns[0];
+        root->free_ns[l] = problem->ready_ns[0];
     }
-    search->labels[0].first = UINT32_MAX;
+    (void)landing_bound(search, root, 0);
+    root->first = UINT32_MAX;
     for (uint32_t last = 0; last < problem->n; last++) {
         for (uint32_t first = last + 1; first-- > problem->fuse_from[last];) {
             if (!is_in_time(search, first, last)) {
                 break;
             }
-            for (uint32_t l = 0; l < problem->n_links && search->counts[first] > 0; l++) {
-                int64_t cost_ns = problem->cost(problem->context, first, last, l);
-                for (uint32_t i = 0; i < search->counts[first]; i++) {
-                    uint32_t parent = (uint32_t)((size_t)first * problem->width + i);
-                    struct label made = {.parent = parent, .first = first, .link = (uint8_t)l};
-                    extend(search, &search->labels[parent], last, cost_ns, &made);
-                }
+            if (search->counts[first] > 0) {
+                send_bucket(search, first, last);
             }
         }
     }
@@ -320,10 +375,11 @@ enum dsched_status labels_search(const struct labels_problem *problem,
     search.cheapest = calloc(n, sizeof(*search.cheapest));
     search.least_ns = calloc(n * problem->n_links, sizeof(*search.least_ns));
     search.counts = calloc(n, sizeof(*search.counts));
+    search.worst = calloc(n, sizeof(*search.worst));
     search.labels = calloc(n * problem->width, sizeof(*search.labels));
     if (search.work == NULL || search.latest_ns == NULL || search.value_left == NULL ||
         search.cheapest == NULL || search.least_ns == NULL || search.counts == NULL ||
-        search.labels == NULL) {
+        search.worst == NULL || search.labels == NULL) {
         status = DSCHED_NO_MEMORY;
         goto done;
     }
@@ -342,6 +398,7 @@ done:
     free(search.cheapest);
     free(search.least_ns);
     free(search.counts);
+    free(search.worst);
     free(search.labels);
     return status;
 }

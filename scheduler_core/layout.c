@@ -86,6 +86,7 @@ enum dsched_status layout_measure(struct layout *layout, const struct dsched_pro
         layout->n_links = l >= layout->n_links ? l + 1 : layout->n_links;
     }
     layout->slow_ns = contended_slow_ns(profile, works_ns);
+    layout->spread_slow_ns = layout->slow_ns;
     for (uint32_t l = 0; l < layout->n_links; l++) {
         add_link(layout, &profile->links[l], works_ns[l]);
         layout->finish_ns = later(layout->finish_ns, free_ns[l]);

@@ -12,11 +12,12 @@ struct layout {
     uint32_t n_buckets;
     uint32_t n_links; /* 1 + the largest link in use */
     struct dsched_bucket *buckets;
-    uint8_t *links;    /* [n_buckets] */
-    int64_t work_ns;   /* per generation, of the link that works longest */
-    int64_t load_ns;   /* least compute time that hides a generation: work_ns, less what links that
-                          slow compute down stretch it by */
-    int64_t slow_ns;   /* per generation, by which such links stretch compute */
+    uint8_t *links;  /* [n_buckets] */
+    int64_t work_ns; /* per generation, of the link that works longest */
+    int64_t load_ns; /* least compute time that hides a generation: work_ns, less what links that
+                        slow compute down stretch it by */
+    int64_t slow_ns; /* per generation, by which such links stretch compute if all start at once */
+    int64_t spread_slow_ns; /* the same if they start as buckets become ready */
     int64_t finish_ns; /* from the begin of backward until all has landed, links idle at first */
 };
 

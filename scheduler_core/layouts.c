@@ -5,6 +5,7 @@
 #include "cut.h"
 #include "muldiv.h"
 #include "refuse.h"
+#include "split.h"
 #include "spread.h"
 
 #include <string.h>
@@ -15,8 +16,16 @@
 #define MOST_PARTS  32u
 /* Packing is for layouts that are coarse enough to need it; finer ones balance by themselves. */
 #define MAX_PACKED_BUCKETS 64u
+/* Labels of a search, over all pairs of pieces (cut.h). Landing pays for more: nothing else is as
+ * fine as it is, while work may be split over links as finely as one likes. */
+#define LANDING_LABELS 32768u
+#define WORK_LABELS    16384u
+#define QUICK_LABELS   4096u
+/* Work that is this close to what no cut can beat is not searched for. */
+#define SAME_WORK_PPM 1000u
 /* A tensor of two of these parts of the whole, or more, may be split over links. */
-#define N_PARTS 24u
+#define N_PARTS     24u
+#define MANY_PIECES 32u
 
 void layouts_done(struct layouts *layouts) {
     for (uint32_t i = 0; i < layouts->n; i++) {
@@ -34,7 +43,7 @@ static enum dsched_status add(struct layouts *layouts, const struct dsched_profi
         status = layout_measure(layout, profile, space, error);
     }
     if (status == DSCHED_OK && layouts->n < LAYOUTS_MAX && layouts->is_contended) {
-        status = contended_finish(profile, space, layout, error);
+        status = contended_measure(profile, space, layout, error);
     }
     if (layouts->n == LAYOUTS_MAX || status != DSCHED_OK) {
         layout_done(layout);
@@ -67,8 +76,9 @@ static enum dsched_status add_spread(struct layouts *layouts, const struct dsche
     return add(layouts, profile, space, &layout, error);
 }
 
-/* A link that slows compute down may be better left alone: the whole on each of the others. */
-static enum dsched_status add_single(struct layouts *layouts, const struct dsched_profile *profile,
+/* A link that slows compute down may be better left alone: the whole on each of the others; and
+ * loads that weigh its work against that, for the least and the most merging. */
+static enum dsched_status add_spared(struct layouts *layouts, const struct dsched_profile *profile,
                                      const struct space *space, const struct layout *cut,
                                      struct dsched_error *error) {
     enum dsched_status status = DSCHED_OK;
@@ -79,6 +89,19 @@ static enum dsched_status add_single(struct layouts *layouts, const struct dsche
             memset(layout.links, (int)l, layout.n_buckets);
             status = add(layouts, profile, space, &layout, error);
         }
+    }
+    for (uint32_t k = 1; status == DSCHED_OK && k <= layouts->options->max_merge;
+         k = k < layouts->options->max_merge ? layouts->options->max_merge : k + 1) {
+        struct layout layout = {0};
+        status = layout_copy(cut, &layout, error);
+        if (status == DSCHED_OK) {
+            status = contended_balance(profile, space, k, &layout, error);
+        }
+        if (status != DSCHED_OK) {
+            layout_done(&layout);
+            return status;
+        }
+        status = add(layouts, profile, space, &layout, error);
     }
     return status;
 }
@@ -158,8 +181,8 @@ static enum dsched_status add_parts(struct layouts *layouts, const struct dsched
         if (status == DSCHED_LIMIT && n_parts > 1) {
             return DSCHED_OK;
         }
-        if (status == DSCHED_OK && layouts->is_contended) {
-            status = add_single(layouts, profile, space, &cut, error);
+        if (status == DSCHED_OK && layouts->is_contended && cut.n_buckets <= MAX_PACKED_BUCKETS) {
+            status = add_spared(layouts, profile, space, &cut, error);
         }
         if (status == DSCHED_OK) {
             status = add_cut(layouts, profile, space, &cut, error);
@@ -216,7 +239,8 @@ static enum dsched_status add_contended(struct layouts *layouts,
     enum dsched_status status = DSCHED_OK;
     uint32_t most_ppm = (uint32_t)MULDIV_PPM;
     for (uint32_t l = profile->n_links + 1; status == DSCHED_OK && l-- > 0;) {
-        struct cut_goal goal = {.kind = CUT_LANDING, .only_link = l, .known = INT64_MAX};
+        struct cut_goal goal = {
+            .kind = CUT_LANDING, .n_labels = WORK_LABELS, .only_link = l, .known = INT64_MAX};
         uint32_t contention_ppm = l > 0 ? profile->links[l - 1].contention_ppm : most_ppm;
         int64_t bound_ns = 0;
         most_ppm = contention_ppm > most_ppm ? contention_ppm : most_ppm;
@@ -231,42 +255,110 @@ static enum dsched_status add_contended(struct layouts *layouts,
     return status;
 }
 
-static enum dsched_status add_searches(struct layouts *layouts,
+/* No exact plan lands earlier: what is ready from any time on takes its time from then on. */
+static int64_t landing_floor_ns(const struct dsched_profile *profile, const struct space *space) {
+    int64_t all_ns = split_floor_ns(profile, space->n_bytes);
+    int64_t most_ns = profile->backward_ns;
+    uint64_t bytes = space->n_bytes;
+    for (uint32_t p = 0; p < space->n_pieces; p++) {
+        const struct space_piece *piece = &space->pieces[p];
+        int64_t rest_ns = (int64_t)muldiv_down((uint64_t)all_ns, bytes, space->n_bytes, INT64_MAX);
+        most_ns = piece->ready_ns + rest_ns > most_ns ? piece->ready_ns + rest_ns : most_ns;
+        bytes -= (piece->end - piece->begin) * piece->element_bytes;
+    }
+    return most_ns;
+}
+
+/* What a step surely comes to with delay, or with merging; INT64_MAX when limits are in the way. */
+static int64_t other_step_ns(const struct layouts *layouts, int64_t compute_ns) {
+    const struct dsched_planner_options *options = layouts->options;
+    int64_t work_ns = least(layouts, CUT_WORK);
+    uint32_t merge =
+        options->max_merge < options->max_delay ? options->max_merge : options->max_delay;
+    if (options->max_pending_bytes > 0 || layouts->is_contended) {
+        return INT64_MAX;
+    }
+    work_ns = muldiv_stretch(work_ns, options->jitter_ppm);
+    if ((options->rules & DSCHED_RULE_BIT(DSCHED_AVERAGED)) == 0 || merge == 0) {
+        merge = (options->rules & DSCHED_RULE_BIT(DSCHED_LOOKAHEAD)) != 0 && options->max_delay > 0;
+    }
+    if (merge == 0) {
+        return INT64_MAX;
+    }
+    return work_ns / merge > compute_ns ? work_ns / merge : compute_ns;
+}
+
+static enum dsched_status add_landings(struct layouts *layouts,
                                        const struct dsched_profile *profile,
-                                       const struct space *space, uint32_t jitter_ppm,
+                                       const struct space *space, uint32_t n_labels,
                                        struct dsched_error *error) {
     /* Simulated landings, where links slow backward down, are not of the search's kind. */
     struct cut_goal goal = {.kind = CUT_LANDING,
+                            .n_labels = n_labels,
                             .known =
                                 layouts->is_contended ? INT64_MAX : least(layouts, CUT_LANDING)};
     int64_t parts_bound = 0;
-    int64_t late = 0;
-    enum dsched_status status =
-        add_searched(layouts, profile, space, &goal, &layouts->landing_bound_ns, error);
-    if (status == DSCHED_OK && has_large_piece(profile, space)) {
-        goal = (struct cut_goal){
-            .kind = CUT_LANDING, .part_bytes = space->n_bytes / N_PARTS, .known = goal.known};
+    int has_parts = has_large_piece(profile, space);
+    enum dsched_status status = DSCHED_OK;
+    /* Parts include all whole tensors, but take more labels: small spaces are searched both ways.
+     */
+    if (!has_parts || space->n_pieces <= MANY_PIECES) {
+        status = add_searched(layouts, profile, space, &goal, &layouts->landing_bound_ns, error);
+    }
+    if (status == DSCHED_OK && has_parts) {
+        goal.part_bytes = space->n_bytes / N_PARTS;
+        goal.known = layouts->is_contended ? INT64_MAX : least(layouts, CUT_LANDING);
         status = add_searched(layouts, profile, space, &goal, &parts_bound, error);
+        layouts->landing_bound_ns =
+            layouts->landing_bound_ns == 0 ? parts_bound : layouts->landing_bound_ns;
     }
     if (status == DSCHED_OK && layouts->is_contended) {
         status = add_contended(layouts, profile, space, error);
     }
-    if (status == DSCHED_OK) {
-        goal = (struct cut_goal){.kind = CUT_WORK, .known = least(layouts, CUT_WORK)};
+    return status;
+}
+
+/* The least that has to be late, if all lands before its successors become ready. */
+static enum dsched_status add_least_late(struct layouts *layouts,
+                                         const struct dsched_profile *profile,
+                                         const struct space *space, int64_t compute_ns,
+                                         struct dsched_error *error) {
+    struct cut_goal goal = {.kind = CUT_LATE,
+                            .n_labels = LANDING_LABELS,
+                            .jitter_ppm = layouts->options->jitter_ppm,
+                            .deadline_ns = profile->backward_ns,
+                            .limit_ns = compute_ns,
+                            .known = INT64_MAX};
+    int64_t late = 0;
+    uint32_t at = layouts->n;
+    enum dsched_status status = add_searched(layouts, profile, space, &goal, &late, error);
+    layouts->least_late = at < layouts->n ? at : LAYOUTS_MAX;
+    return status;
+}
+
+/* A class that cannot win is searched less: its figures still show what it would cost. */
+static enum dsched_status add_searches(struct layouts *layouts,
+                                       const struct dsched_profile *profile,
+                                       const struct space *space, struct dsched_error *error) {
+    int64_t compute_ns = profile->forward_ns + profile->backward_ns + profile->optimizer_ns;
+    int64_t before_ns = compute_ns - profile->backward_ns;
+    int64_t floor_ns = before_ns + landing_floor_ns(profile, space);
+    uint32_t tolerance_ppm = layouts->options->tolerance_ppm;
+    int is_exact_lost =
+        floor_ns > muldiv_stretch(other_step_ns(layouts, compute_ns), tolerance_ppm);
+    enum dsched_status status =
+        add_landings(layouts, profile, space, is_exact_lost ? QUICK_LABELS : LANDING_LABELS, error);
+    int is_exact_won =
+        before_ns + least(layouts, CUT_LANDING) <= muldiv_stretch(compute_ns, tolerance_ppm);
+    layouts->work_bound_ns = split_floor_ns(profile, space->n_bytes);
+    if (status == DSCHED_OK && !is_exact_won &&
+        least(layouts, CUT_WORK) > muldiv_stretch(layouts->work_bound_ns, SAME_WORK_PPM)) {
+        struct cut_goal goal = {
+            .kind = CUT_WORK, .n_labels = WORK_LABELS, .known = least(layouts, CUT_WORK)};
         status = add_searched(layouts, profile, space, &goal, &layouts->work_bound_ns, error);
     }
-    /* With something exposed, the least that has to be late, if all lands before its successors
-     * become ready. */
-    if (status == DSCHED_OK && least(layouts, CUT_LANDING) > profile->backward_ns) {
-        goal = (struct cut_goal){.kind = CUT_LATE,
-                                 .jitter_ppm = jitter_ppm,
-                                 .deadline_ns = profile->backward_ns,
-                                 .limit_ns = profile->forward_ns + profile->backward_ns +
-                                             profile->optimizer_ns,
-                                 .known = INT64_MAX};
-        layouts->least_late = layouts->n;
-        status = add_searched(layouts, profile, space, &goal, &late, error);
-        layouts->least_late = layouts->least_late < layouts->n ? layouts->least_late : LAYOUTS_MAX;
+    if (status == DSCHED_OK && !is_exact_won) {
+        status = add_least_late(layouts, profile, space, compute_ns, error);
     }
     return status;
 }
@@ -286,10 +378,12 @@ uint32_t layouts_work_gap_ppm(const struct layouts *layouts, const struct layout
 }
 
 enum dsched_status layouts_init(struct layouts *layouts, const struct dsched_profile *profile,
-                                const struct space *space, uint32_t jitter_ppm,
+                                const struct space *space,
+                                const struct dsched_planner_options *options,
                                 struct dsched_error *error) {
     enum dsched_status status;
     memset(layouts, 0, sizeof(*layouts));
+    layouts->options = options;
     layouts->least_late = LAYOUTS_MAX;
     layouts->is_contended = contended_any(profile);
     status = add_ddp(layouts, profile, space, error);
@@ -300,7 +394,7 @@ enum dsched_status layouts_init(struct layouts *layouts, const struct dsched_pro
         status = add_sizes(layouts, profile, space, error);
     }
     if (status == DSCHED_OK) {
-        status = add_searches(layouts, profile, space, jitter_ppm, error);
+        status = add_searches(layouts, profile, space, error);
     }
     if (status != DSCHED_OK) {
         layouts_done(layouts);

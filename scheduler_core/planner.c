@@ -77,7 +77,7 @@ static int64_t estimate_exact(const struct candidates *candidates, const struct 
 
 /* Links that slow compute down do so in every iteration. */
 static int64_t estimate_delayed(const struct candidates *candidates, const struct layout *layout) {
-    int64_t slowed_ns = candidates->compute_ns + layout->slow_ns;
+    int64_t slowed_ns = candidates->compute_ns + layout->spread_slow_ns;
     return layout->work_ns > slowed_ns ? layout->work_ns : slowed_ns;
 }
 
@@ -85,11 +85,11 @@ static int64_t estimate_delayed(const struct candidates *candidates, const struc
  * down: then all merges but the largest pay for it, and what does not land within the delays that
  * are allowed is waited for. `landed_ns` counts from the first boundary that may apply it. */
 static int64_t estimate_merged(const struct candidates *candidates, const struct layout *layout,
-                               int64_t landed_ns) {
+                               int64_t landed_ns, int64_t slow_ns) {
     int64_t n_merged = candidates->options->max_merge;
-    int64_t delay_ns = candidates->compute_ns * candidates->options->max_delay + layout->slow_ns;
+    int64_t delay_ns = candidates->compute_ns * candidates->options->max_delay + slow_ns;
     int64_t late_ns = landed_ns > delay_ns ? landed_ns - delay_ns : 0;
-    int64_t waited_ns = candidates->compute_ns + (layout->slow_ns + late_ns) / n_merged;
+    int64_t waited_ns = candidates->compute_ns + (slow_ns + late_ns) / n_merged;
     if (layout->slow_ns == 0) {
         return layout->load_ns;
     }
@@ -98,13 +98,13 @@ static int64_t estimate_merged(const struct candidates *candidates, const struct
 
 /* All is ready at the boundary. */
 static int64_t estimate_averaged(const struct candidates *candidates, const struct layout *layout) {
-    return estimate_merged(candidates, layout, layout->work_ns);
+    return estimate_merged(candidates, layout, layout->work_ns, layout->slow_ns);
 }
 
 static int64_t estimate_merged_delayed(const struct candidates *candidates,
                                        const struct layout *layout) {
-    return estimate_merged(candidates, layout,
-                           layout->finish_ns - candidates->profile->backward_ns);
+    return estimate_merged(candidates, layout, layout->finish_ns - candidates->profile->backward_ns,
+                           layout->spread_slow_ns);
 }
 
 struct grain {
@@ -298,8 +298,8 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
 static enum dsched_status search(struct candidates *candidates, struct dsched_error *error) {
     uint32_t rules = candidates->options->rules;
     struct layouts layouts;
-    enum dsched_status status = layouts_init(&layouts, candidates->profile, candidates->space,
-                                             candidates->options->jitter_ppm, error);
+    enum dsched_status status =
+        layouts_init(&layouts, candidates->profile, candidates->space, candidates->options, error);
     if (status != DSCHED_OK) {
         return status;
     }

@@ -46,3 +46,15 @@ struct split_rate split_best_rate(const struct dsched_link *link) {
 int64_t split_least_ns(struct split_rate rate, uint64_t bytes) {
     return (int64_t)muldiv_down(bytes, rate.ns, rate.bytes, (uint64_t)DSCHED_MAX_TIME_NS);
 }
+
+int64_t split_floor_ns(const struct dsched_profile *profile, uint64_t bytes) {
+    uint64_t all_ns = 0;
+    for (uint32_t l = 0; l < profile->n_links; l++) {
+        uint64_t ns = (uint64_t)split_least_ns(split_best_rate(&profile->links[l]), bytes);
+        if (ns == 0) {
+            return 0;
+        }
+        all_ns = l == 0 ? ns : muldiv_down(all_ns, ns, all_ns + ns, INT64_MAX);
+    }
+    return (int64_t)all_ns;
+}

@@ -17,5 +17,7 @@ struct split_rate {
 struct split_rate split_best_rate(const struct dsched_link *link);
 /* What `bytes` take at that rate, rounded down: a share of any message takes at least that. */
 int64_t split_least_ns(struct split_rate rate, uint64_t bytes);
+/* What all links together take at least, however `bytes` are cut and shared. */
+int64_t split_floor_ns(const struct dsched_profile *profile, uint64_t bytes);
 
 #endif
