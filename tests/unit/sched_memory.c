@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include <dsched/planner.h>
+#include <dsched/whatif.h>
+#include <dsched/window.h>
 
 #include "sched_support.h"
 #include "testing.h"
@@ -84,6 +86,39 @@ static enum dsched_status call_policies(const struct dsched_profile *profile,
     return status;
 }
 
+/* A changed profile of its own, and a picture of it. */
+static enum dsched_status call_whatif(const struct dsched_profile *unused,
+                                      struct dsched_error *error) {
+    const struct dsched_link link = {.name = "added", .alpha_ns = 1000, .bytes_per_s = 1000000000};
+    uint64_t saved = countdown;
+    struct dsched_profile profile;
+    struct dsched_window window = {0};
+    struct dsched_outcome outcome;
+    (void)unused;
+    countdown = 0;
+    support_even(6, 3000000, 2000000, &profile);
+    profile.world_size = 4;
+    countdown = saved;
+    enum dsched_status status = dsched_whatif_world(&profile, 8, error);
+    if (status == DSCHED_OK) {
+        status = dsched_whatif_link(&profile, &link, error);
+        assert_int_equal(profile.n_links, status == DSCHED_OK ? 2 : 1);
+    }
+    if (status == DSCHED_OK) {
+        status = dsched_whatif_compute(&profile, 500000, error);
+    }
+    if (status == DSCHED_OK) {
+        status = dsched_policy_find("wfbp")->simulate(&profile, dsched_window_add, &window,
+                                                      &outcome, error);
+    }
+    if (status == DSCHED_OK) {
+        status = dsched_window_close(&window, 2, outcome.report.step_ns, error);
+    }
+    dsched_window_done(&window);
+    dsched_profile_done(&profile);
+    return status;
+}
+
 static void any_allocation_may_fail(void **unused) {
     uint64_t seed = testing_seed();
     (void)unused;
@@ -94,6 +129,7 @@ static void any_allocation_may_fail(void **unused) {
     } while (profile.n_links != 2 || profile.n_tensors > 8);
     torture(call_solve, &profile);
     torture(call_policies, &profile);
+    torture(call_whatif, &profile);
     dsched_profile_done(&profile);
 }
 
