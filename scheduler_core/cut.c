@@ -170,7 +170,8 @@ static int64_t cost(const void *context, uint32_t first, uint32_t last, uint32_t
 }
 
 static uint32_t labels_for(const struct pieces *pieces, uint32_t n_labels) {
-    uint32_t width = n_labels / (pieces->n * pieces->n);
+    uint32_t n = pieces->n == 0 ? 1 : pieces->n;
+    uint32_t width = n_labels / (n * n);
     if (pieces->n_links == 1) {
         return 1; /* a prefix that lands earlier is never worse for what follows */
     }

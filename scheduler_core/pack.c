@@ -52,8 +52,8 @@ static enum dsched_status check_sums(const struct dsched_packing *packing) {
 }
 
 static enum dsched_status check(const struct dsched_packing *packing) {
-    if (packing->n_buckets == 0 || packing->n_links == 0 || packing->n_links > DSCHED_MAX_LINKS ||
-        packing->n_labels == 0 || packing->n_labels > DSCHED_MAX_LABELS) {
+    if (packing->n_links > DSCHED_MAX_LINKS || packing->n_labels == 0 ||
+        packing->n_labels > DSCHED_MAX_LABELS) {
         return DSCHED_INVALID;
     }
     if (packing->n_buckets > DSCHED_MAX_BUCKETS) {
@@ -192,16 +192,17 @@ enum dsched_status dsched_pack(const struct dsched_packing *packing, uint8_t *ou
                                int64_t *out_result, uint32_t *out_gap_ppm) {
     struct pack pack = {.packing = packing};
     uint32_t n = packing->n_buckets;
+    size_t n_costs = (size_t)n * packing->n_links;
     int64_t result = 0;
     int64_t bound = 0;
-    enum dsched_status status = check(packing);
+    enum dsched_status status = n_costs == 0 ? DSCHED_INVALID : check(packing);
     if (status != DSCHED_OK) {
         return status;
     }
     pack.order = calloc(n, sizeof(*pack.order));
     pack.fuse_from = calloc(n, sizeof(*pack.fuse_from));
     pack.ready_ns = calloc(n, sizeof(*pack.ready_ns));
-    pack.costs_ns = calloc((size_t)n * packing->n_links, sizeof(*pack.costs_ns));
+    pack.costs_ns = calloc(n_costs, sizeof(*pack.costs_ns));
     pack.values = calloc(n, sizeof(*pack.values));
     pack.last = calloc(n, sizeof(*pack.last));
     pack.links = calloc(n, sizeof(*pack.links));

@@ -37,6 +37,28 @@ static void check_limits(const struct dsched_solution *solution,
                 solution->report.pending_bytes <= options->max_pending_bytes);
 }
 
+/* Each candidate says why it lost, and only one did not. */
+static void check_verdicts(const struct dsched_solution *solution) {
+    int64_t best_ns = INT64_MAX;
+    for (uint32_t i = 0; i < solution->n_candidates; i++) {
+        const struct dsched_candidate *item = &solution->candidates[i];
+        assert_int_equal(item->verdict == DSCHED_CHOSEN, i == solution->chosen);
+        assert_int_equal(item->verdict == DSCHED_TOO_LARGE, !item->feasible);
+        assert_non_null(dsched_verdict_name(item->verdict));
+        assert_true(item->gap_ppm <= 1000000);
+        best_ns = item->feasible && item->margin_step_ns < best_ns ? item->margin_step_ns : best_ns;
+    }
+    for (uint32_t i = 0; i < solution->n_candidates; i++) {
+        const struct dsched_candidate *item = &solution->candidates[i];
+        const struct dsched_candidate *chosen = &solution->candidates[solution->chosen];
+        assert_true(item->verdict != DSCHED_SLOWER || item->margin_step_ns > best_ns);
+        assert_true(item->verdict != DSCHED_COSTLIER || item->rule != chosen->rule);
+        assert_true(item->verdict != DSCHED_FEWER_UPDATES ||
+                    item->report.updates_per_step_ppm <= chosen->report.updates_per_step_ppm);
+    }
+    assert_null(dsched_verdict_name((enum dsched_verdict)8));
+}
+
 static void check_figures(const struct dsched_profile *profile,
                           const struct dsched_solution *solution) {
     const struct dsched_plan *plan = &solution->plan;
@@ -47,6 +69,7 @@ static void check_figures(const struct dsched_profile *profile,
     assert_memory_equal(&report, &chosen->report, sizeof(report));
     assert_int_equal(chosen->rule, plan->rule);
     assert_true(chosen->feasible);
+    check_verdicts(solution);
     assert_int_equal(plan->forecast.step_ns, report.step_ns);
     assert_int_equal(plan->forecast.compute_ns, support_compute_ns(profile));
     assert_int_equal(plan->forecast.pending_bytes, report.pending_bytes);
@@ -275,6 +298,28 @@ static void memory_limit_is_kept_or_infeasible(void **unused) {
     dsched_profile_done(&profile);
 }
 
+/* Averaged over two takes five copies with its longest delays; with three, it waits for nothing
+ * either, since all of a generation lands while the next one runs. */
+static void less_memory_means_fewer_slots(void **unused) {
+    struct dsched_profile profile;
+    struct dsched_planner_options options;
+    struct dsched_solution solution;
+    uint64_t size = UINT64_C(20) * 250000 * 4;
+    (void)unused;
+    support_even(20, 100 * MS, 180 * MS, &profile);
+    dsched_planner_defaults(&options);
+    solve(&profile, &options, &solution);
+    assert_int_equal(solution.report.pending_bytes, 5 * size);
+    dsched_solution_done(&solution);
+    options.max_pending_bytes = 3 * size;
+    solve(&profile, &options, &solution);
+    assert_int_equal(solution.plan.rule, DSCHED_AVERAGED);
+    assert_int_equal(dsched_plan_slots(&solution.plan), 1);
+    assert_true(solution.report.step_ns * 100 <= support_compute_ns(&profile) * 101);
+    dsched_solution_done(&solution);
+    dsched_profile_done(&profile);
+}
+
 static void options_are_checked(void **unused) {
     struct dsched_profile profile;
     struct dsched_planner_options options;
@@ -335,6 +380,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(without_merging_the_links_set_the_step),
     cmocka_unit_test(exact_cut_equals_brute_force),
     cmocka_unit_test(memory_limit_is_kept_or_infeasible),
+    cmocka_unit_test(less_memory_means_fewer_slots),
     cmocka_unit_test(options_are_checked),
     cmocka_unit_test(alternating_dtypes_hit_the_limit),
 };
