@@ -16,10 +16,10 @@ static enum deft_status import_output_failed(const char *path, int code, struct 
 /* Closes the file too. 0, or the error's number. */
 static int import_output_fill(FILE *file, const char *text) {
     int code = 0;
-    if (fputs(text, file) == EOF || fputc('\n', file) == EOF || fflush(file) != 0) {
+    int failed = fputs(text, file) == EOF || fputc('\n', file) == EOF || fflush(file) != 0;
+    /* Devices and pipes cannot be synchronised, and need not be. */
+    if (failed || (fsync(fileno(file)) != 0 && errno != EINVAL && errno != EROFS)) {
         code = errno;
-    } else if (fsync(fileno(file)) != 0 && errno != EINVAL && errno != EROFS) {
-        code = errno; /* devices and pipes cannot be synchronised, and need not be */
     }
     if (fclose(file) != 0 && code == 0) {
         code = errno;

@@ -131,7 +131,9 @@ static enum deft_status kineto_job_measure(struct kineto_job *job,
         kineto_trace_empty(traces[i]);
     }
     job->n_ranks = n_traces;
-    qsort(job->steps, job->n_steps, sizeof(*job->steps), kineto_job_by_rank);
+    if (job->n_steps > 0) {
+        qsort(job->steps, job->n_steps, sizeof(*job->steps), kineto_job_by_rank);
+    }
     if (n_untyped > 0) {
         kineto_job_note(job,
                         "the profiler did not record the dtype of %u all-reduces: taken for "
@@ -272,7 +274,7 @@ enum deft_status kineto_job_init(struct kineto_job *job, struct kineto_trace *co
                                  uint32_t n_traces, struct deft_error *error) {
     struct kineto_job made = {0};
     uint32_t ranks[KINETO_MAX_TRACES] = {0};
-    int n_common = 0;
+    uint32_t n_common = 0;
     if (n_traces == 0 || n_traces > KINETO_MAX_TRACES) {
         return deft_fail(error, DEFT_LIMIT, 0, "%u traces are given, expected 1 to %u", n_traces,
                          KINETO_MAX_TRACES);

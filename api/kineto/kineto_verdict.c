@@ -1,7 +1,6 @@
 #include "kineto_verdict.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include <dsched/simulate.h>
 
@@ -64,8 +63,15 @@ enum deft_status kineto_verdict_replay(const struct kineto_job *job, struct dsch
 }
 
 static int kineto_verdict_same_buckets(const struct dsched_plan *a, const struct dsched_plan *b) {
-    return a->n_buckets == b->n_buckets &&
-           memcmp(a->buckets, b->buckets, a->n_buckets * sizeof(*a->buckets)) == 0;
+    if (a->n_buckets != b->n_buckets) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < a->n_buckets; i++) {
+        if (a->buckets[i].begin != b->buckets[i].begin || a->buckets[i].end != b->buckets[i].end) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static enum deft_status kineto_verdict_ddp(const struct dsched_profile *profile,

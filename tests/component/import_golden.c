@@ -41,8 +41,9 @@ static void import(struct golden *golden, const char *folder, const char *const 
     for (uint32_t i = 0; i < n; i++) {
         kineto_trace_destroy(traces[i]);
     }
-    if (status != DEFT_OK) {
+    if (status != DEFT_OK || golden->job.steps == NULL) {
         fail_msg("%s", error.text);
+        return;
     }
     kineto_verdict_text(&golden->job, &golden->verdict, golden->text, sizeof(golden->text));
 }

@@ -11,9 +11,9 @@
 #include "testing.h"
 #include "wire/wire.h"
 
-#define RANK0 DEFT_GOLDEN "/traces/ddp_gloo_rank0.json.gz"
-#define RANK1 DEFT_GOLDEN "/traces/ddp_gloo_rank1.json.gz"
-#define PLAIN DEFT_GOLDEN "/traces/ddp_plain_rank0.json.gz"
+static const char rank0[] = DEFT_GOLDEN "/traces/ddp_gloo_rank0.json.gz";
+static const char rank1[] = DEFT_GOLDEN "/traces/ddp_gloo_rank1.json.gz";
+static const char without_sizes[] = DEFT_GOLDEN "/traces/ddp_plain_rank0.json.gz";
 
 static void make_folder(char folder[32]) {
     (void)snprintf(folder, 32, "/tmp/import.XXXXXX");
@@ -43,7 +43,7 @@ static void run(struct child *child, const char *const *arguments, int exit_code
 static void people_get_figures_and_sentences(void **unused) {
     (void)unused;
     struct child child;
-    const char *const arguments[] = {RANK1, RANK0, "--name", "mlp", NULL};
+    const char *const arguments[] = {rank1, rank0, "--name", "mlp", NULL};
     run(&child, arguments, 0);
     assert_non_null(strstr(child.output, "mlp: 10 steps of 2 of 2 ranks, 2 buckets, 10 tensors"));
     assert_non_null(strstr(child.output, "416650  f32"));
@@ -65,7 +65,7 @@ static void the_profile_is_one_that_other_commands_take(void **unused) {
     make_folder(folder);
     (void)snprintf(path, sizeof(path), "%s/job.json", folder);
     write_file(path, "old", 3);
-    const char *const arguments[] = {RANK0, RANK1, "-o", path, "--world", "16", NULL};
+    const char *const arguments[] = {rank0, rank1, "-o", path, "--world", "16", NULL};
     run(&child, arguments, 0);
     child_free(&child);
     const char *const compare[] = {DEFT, "compare", "--json", path, NULL};
@@ -104,7 +104,7 @@ static void programs_get_every_figure(void **unused) {
                                        "\"schema\":\"deft.profile/1\"",
                                        "\"replay_off\":"};
     struct child child;
-    const char *const arguments[] = {RANK0, RANK1, "--json", NULL};
+    const char *const arguments[] = {rank0, rank1, "--json", NULL};
     run(&child, arguments, 0);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         if (strstr(child.output, keys[i]) == NULL) {
@@ -189,7 +189,7 @@ static void memory_follows_what_is_kept(void **unused) {
     long bound_kib = 8192 + (long)n_steps * n_calls * 2 * 80 / 1024;
     (void)printf("%ld MB of trace, %ld KiB at most, %ld KiB allowed\n", n_bytes / 1000000,
                  usage.ru_maxrss, bound_kib);
-#if !DEFT_IMPORT_SANITIZED
+#ifndef DEFT_IMPORT_SANITIZED
     assert_true(usage.ru_maxrss < bound_kib);
 #endif
 }
@@ -199,7 +199,7 @@ static void a_pipe_is_read_and_a_bar_is_shown_when_wanted(void **unused) {
     struct child child;
     char command[1024];
     (void)snprintf(command, sizeof(command), "cat '%s' | '%s' import kineto - --progress -o -",
-                   RANK0, DEFT);
+                   rank0, DEFT);
     const char *const argv[] = {"/bin/sh", "-c", command, NULL};
     child_start(&child, argv, NULL, -1, 1);
     assert_int_equal(child_wait(&child), 0);
@@ -230,9 +230,9 @@ static void files_that_cannot_be_used(void **unused) {
     (void)snprintf(path, sizeof(path), "%s/t.json.gz", folder);
     const char *const one[] = {path, NULL};
     const char *const directory[] = {folder, NULL};
-    const char *const plain[] = {PLAIN, NULL};
-    const char *const twice[] = {RANK0, RANK0, NULL};
-    const char *const unwritable[] = {RANK0, "-o", "/no/such/folder/p", NULL};
+    const char *const plain[] = {without_sizes, NULL};
+    const char *const twice[] = {rank0, rank0, NULL};
+    const char *const unwritable[] = {rank0, "-o", "/no/such/folder/p", NULL};
     refused(one, 2, "No such file");
     refused(directory, 2, "is a directory");
     refused(plain, 2, "record_shapes=True");
@@ -242,7 +242,7 @@ static void files_that_cannot_be_used(void **unused) {
     refused(one, 2, "is empty");
     write_file(path, "{\"traceEvents\": []}", 19);
     refused(one, 2, "no steps");
-    FILE *file = fopen(RANK0, "re");
+    FILE *file = fopen(rank0, "re");
     assert_non_null(file);
     size_t n_bytes = fread(bytes, 1, sizeof(bytes), file);
     (void)fclose(file);
@@ -266,10 +266,10 @@ static void command_lines_that_are_wrong(void **unused) {
     const char *const commands[][7] = {
         {DEFT, "import", NULL},
         {DEFT, "import", "kineto", NULL},
-        {DEFT, "import", "nsys", RANK0, NULL},
+        {DEFT, "import", "nsys", rank0, NULL},
         {DEFT, "import", "kineto", "-", "-", NULL},
-        {DEFT, "import", "kineto", RANK0, "--world", "0", NULL},
-        {DEFT, "import", "kineto", RANK0, "--json", "-o-", NULL},
+        {DEFT, "import", "kineto", rank0, "--world", "0", NULL},
+        {DEFT, "import", "kineto", rank0, "--json", "-o-", NULL},
     };
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         struct child child;

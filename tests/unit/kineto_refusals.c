@@ -145,7 +145,7 @@ static void the_least_that_suffices(void **unused) {
 
 static void limits_are_told(void **unused) {
     (void)unused;
-    size_t n_bytes = KINETO_MAX_TOKEN_BYTES * 3;
+    size_t n_bytes = (size_t)KINETO_MAX_TOKEN_BYTES * 3;
     char *text = malloc(n_bytes + 1);
     assert_non_null(text);
     memset(text, '[', 100000);

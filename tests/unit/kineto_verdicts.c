@@ -25,8 +25,8 @@ static void make(struct figures *figures, int64_t busy_ms, int64_t reduce_ms, in
             .elements = 1000000, .dtype = DSCHED_F32, .transfer_ns = reduce_ms * MS};
         figures->tensors[b] = (struct dsched_tensor){
             .elements = 1000000, .forward_ns = busy_ms * MS / 6, .backward_ns = busy_ms * MS / 3};
-        figures->samples[b] =
-            (struct dsched_sample){.bytes = 4000000 * (b + 1), .ns = reduce_ms * (b + 1) * MS};
+        figures->samples[b] = (struct dsched_sample){.bytes = UINT64_C(4000000) * (b + 1),
+                                                     .ns = reduce_ms * (b + 1) * MS};
     }
     figures->link = (struct dsched_link){
         .name = "nccl", .contention_ppm = 1000000, .n_samples = 2, .samples = figures->samples};
