@@ -58,7 +58,7 @@ static void the_same_world_changes_nothing(void **unused) {
         make(&state, &profile);
         for (uint32_t l = 0; l < profile.n_links; l++) {
             struct dsched_link before = profile.links[l];
-            struct dsched_sample samples[16];
+            struct dsched_sample samples[16] = {{0}};
             for (uint32_t i = 0; i < before.n_samples; i++) {
                 samples[i] = before.samples[i];
             }
@@ -292,7 +292,7 @@ static void a_window_is_what_repeats_for_every_policy(void **unused) {
             must(dsched_policies[p]->simulate(&profile, dsched_window_add, &window, &outcome,
                                               &error),
                  &error);
-            int64_t n = 2 * (outcome.report.cycle > 0 ? outcome.report.cycle : 1);
+            int64_t n = 2 * (int64_t)(outcome.report.cycle > 0 ? outcome.report.cycle : 1);
             must(dsched_window_close(&window, (uint32_t)n, outcome.report.step_ns, &error), &error);
             int64_t exposed_ns = 0;
             int64_t stages_ns = 0;
