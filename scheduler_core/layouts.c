@@ -197,6 +197,10 @@ static enum dsched_status add_parts(struct layouts *layouts, const struct dsched
 
 /* --- by search -------------------------------------------------------------------------------- */
 
+static int64_t later(int64_t a_ns, int64_t b_ns) {
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
 static int64_t least(const struct layouts *layouts, enum cut_kind kind) {
     int64_t best_ns = INT64_MAX;
     for (uint32_t i = 0; i < layouts->n; i++) {
@@ -263,10 +267,14 @@ static int64_t landing_floor_ns(const struct dsched_profile *profile, const stru
     for (uint32_t p = 0; p < space->n_pieces; p++) {
         const struct space_piece *piece = &space->pieces[p];
         int64_t rest_ns = (int64_t)muldiv_down((uint64_t)all_ns, bytes, space->n_bytes, INT64_MAX);
-        most_ns = piece->ready_ns + rest_ns > most_ns ? piece->ready_ns + rest_ns : most_ns;
+        most_ns = later(most_ns, piece->ready_ns + rest_ns);
         bytes -= (piece->end - piece->begin) * piece->element_bytes;
     }
     return most_ns;
+}
+
+static int may_look_ahead(const struct dsched_planner_options *options) {
+    return (options->rules & DSCHED_RULE_BIT(DSCHED_LOOKAHEAD)) != 0 && options->max_delay > 0;
 }
 
 /* What a step surely comes to with delay, or with merging; INT64_MAX when limits are in the way. */
@@ -280,7 +288,7 @@ static int64_t other_step_ns(const struct layouts *layouts, int64_t compute_ns) 
     }
     work_ns = muldiv_stretch(work_ns, options->jitter_ppm);
     if ((options->rules & DSCHED_RULE_BIT(DSCHED_AVERAGED)) == 0 || merge == 0) {
-        merge = (options->rules & DSCHED_RULE_BIT(DSCHED_LOOKAHEAD)) != 0 && options->max_delay > 0;
+        merge = may_look_ahead(options);
     }
     if (merge == 0) {
         return INT64_MAX;
@@ -297,20 +305,20 @@ static enum dsched_status add_landings(struct layouts *layouts,
                             .n_labels = n_labels,
                             .known =
                                 layouts->is_contended ? INT64_MAX : least(layouts, CUT_LANDING)};
-    int64_t parts_bound = 0;
+    int64_t bound_ns = 0;
     int has_parts = has_large_piece(profile, space);
     enum dsched_status status = DSCHED_OK;
     /* Parts include all whole tensors, but take more labels: small spaces are searched both ways.
      */
     if (!has_parts || space->n_pieces <= MANY_PIECES) {
-        status = add_searched(layouts, profile, space, &goal, &layouts->landing_bound_ns, error);
+        status = add_searched(layouts, profile, space, &goal, &bound_ns, error);
+        layouts->landing_bound_ns = later(layouts->landing_bound_ns, bound_ns);
     }
     if (status == DSCHED_OK && has_parts) {
         goal.part_bytes = space->n_bytes / N_PARTS;
         goal.known = layouts->is_contended ? INT64_MAX : least(layouts, CUT_LANDING);
-        status = add_searched(layouts, profile, space, &goal, &parts_bound, error);
-        layouts->landing_bound_ns =
-            layouts->landing_bound_ns == 0 ? parts_bound : layouts->landing_bound_ns;
+        status = add_searched(layouts, profile, space, &goal, &bound_ns, error);
+        layouts->landing_bound_ns = later(layouts->landing_bound_ns, bound_ns);
     }
     if (status == DSCHED_OK && layouts->is_contended) {
         status = add_contended(layouts, profile, space, error);
@@ -342,22 +350,28 @@ static enum dsched_status add_searches(struct layouts *layouts,
                                        const struct space *space, struct dsched_error *error) {
     int64_t compute_ns = profile->forward_ns + profile->backward_ns + profile->optimizer_ns;
     int64_t before_ns = compute_ns - profile->backward_ns;
-    int64_t floor_ns = before_ns + landing_floor_ns(profile, space);
+    int64_t floor_ns = landing_floor_ns(profile, space);
+    int64_t bound_ns = 0;
+    int64_t landing_ns;
     uint32_t tolerance_ppm = layouts->options->tolerance_ppm;
-    int is_exact_lost =
-        floor_ns > muldiv_stretch(other_step_ns(layouts, compute_ns), tolerance_ppm);
-    enum dsched_status status =
-        add_landings(layouts, profile, space, is_exact_lost ? QUICK_LABELS : LANDING_LABELS, error);
-    int is_exact_won =
-        before_ns + least(layouts, CUT_LANDING) <= muldiv_stretch(compute_ns, tolerance_ppm);
+    int is_lost =
+        before_ns + floor_ns > muldiv_stretch(other_step_ns(layouts, compute_ns), tolerance_ppm);
+    enum dsched_status status;
+    layouts->landing_bound_ns = floor_ns;
     layouts->work_bound_ns = split_floor_ns(profile, space->n_bytes);
-    if (status == DSCHED_OK && !is_exact_won &&
-        least(layouts, CUT_WORK) > muldiv_stretch(layouts->work_bound_ns, SAME_WORK_PPM)) {
+    status = add_landings(layouts, profile, space, is_lost ? QUICK_LABELS : LANDING_LABELS, error);
+    landing_ns = muldiv_stretch(least(layouts, CUT_LANDING), layouts->options->jitter_ppm);
+    if (status != DSCHED_OK ||
+        before_ns + landing_ns <= muldiv_stretch(compute_ns, tolerance_ppm)) {
+        return status; /* exact is fast enough, and the mildest */
+    }
+    if (least(layouts, CUT_WORK) > muldiv_stretch(layouts->work_bound_ns, SAME_WORK_PPM)) {
         struct cut_goal goal = {
             .kind = CUT_WORK, .n_labels = WORK_LABELS, .known = least(layouts, CUT_WORK)};
-        status = add_searched(layouts, profile, space, &goal, &layouts->work_bound_ns, error);
+        status = add_searched(layouts, profile, space, &goal, &bound_ns, error);
+        layouts->work_bound_ns = later(layouts->work_bound_ns, bound_ns);
     }
-    if (status == DSCHED_OK && !is_exact_won) {
+    if (status == DSCHED_OK && may_look_ahead(layouts->options)) {
         status = add_least_late(layouts, profile, space, compute_ns, error);
     }
     return status;

@@ -17,7 +17,8 @@ struct layouts {
     int has_ddp;
     int is_contended;    /* links slow compute down */
     uint32_t least_late; /* the layout that delays the fewest elements; LAYOUTS_MAX: none */
-    /* No cut at tensor ends lands earlier, or gives the busiest link less; 0: not known. */
+    /* No cut at ends of tensors, small ones taken together, lands earlier, or gives the busiest
+     * link less. */
     int64_t landing_bound_ns;
     int64_t work_bound_ns;
 };

@@ -48,9 +48,9 @@ struct dsched_candidate {
     int feasible;                /* 0: broke a limit */
     int64_t margin_step_ns;      /* step when communication takes the jitter margin longer */
     enum dsched_verdict verdict;
-    uint32_t gap_ppm; /* by how much less the packing could take at best, among all cuts at tensor
-                         ends: landing time under exact, work of the busiest link otherwise;
-                         0: proven, or a split of tensors is better than all of them */
+    uint32_t gap_ppm; /* by how much less the packing could take at best, among the cuts at ends of
+                         tensors, small ones taken together: landing time under exact, work of the
+                         busiest link otherwise; 0: proven, or a split of tensors beats all those */
 };
 #define DSCHED_MAX_CANDIDATES 128u
 
