@@ -1,5 +1,6 @@
 /* deft import as a user would call it: files, pipes, outputs and refusals. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,6 +195,35 @@ static void memory_follows_what_is_kept(void **unused) {
 #endif
 }
 
+/* Ctrl-C while reading: the process ends by the signal, the old file stays, no other is left. */
+static void an_interrupt_leaves_no_file(void **unused) {
+    (void)unused;
+    char folder[32];
+    char path[64];
+    int fds[2];
+    int exit_status = 0;
+    make_folder(folder);
+    (void)snprintf(path, sizeof(path), "%s/job.json", folder);
+    write_file(path, "old", 3);
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid_t reader = fork();
+    assert_true(reader >= 0);
+    if (reader == 0) {
+        (void)dup2(fds[0], STDIN_FILENO);
+        (void)execl(DEFT, "deft", "import", "kineto", "-", "-o", path, (char *)NULL);
+        _exit(99);
+    }
+    (void)close(fds[0]);
+    assert_int_equal(write(fds[1], "{\"traceEvents\": [", 17), 17);
+    assert_int_equal(kill(reader, SIGINT), 0);
+    assert_int_equal(waitpid(reader, &exit_status, 0), reader);
+    assert_true(WIFSIGNALED(exit_status));
+    assert_int_equal(WTERMSIG(exit_status), SIGINT);
+    (void)close(fds[1]);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_pipe_is_read_and_a_bar_is_shown_when_wanted(void **unused) {
     (void)unused;
     struct child child;
@@ -285,6 +315,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_profile_is_one_that_other_commands_take),
     cmocka_unit_test(programs_get_every_figure),
     cmocka_unit_test(memory_follows_what_is_kept),
+    cmocka_unit_test(an_interrupt_leaves_no_file),
     cmocka_unit_test(a_pipe_is_read_and_a_bar_is_shown_when_wanted),
     cmocka_unit_test(files_that_cannot_be_used),
     cmocka_unit_test(command_lines_that_are_wrong),

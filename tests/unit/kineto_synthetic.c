@@ -1,6 +1,7 @@
 #include "kineto_synthetic.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,15 +64,14 @@ void synthetic_init(struct synthetic *job, uint64_t seed) {
 
 static void event(struct synthetic_rank *to, const char *format, ...) DEFT_PRINTF(2, 3);
 static void event(struct synthetic_rank *to, const char *format, ...) {
+    char text[SYNTHETIC_EVENT_BYTES];
     va_list arguments;
-    int n = 0;
     va_start(arguments, format);
-    if (to->n_events < SYNTHETIC_MAX_EVENTS) {
-        n = vsnprintf(to->events[to->n_events], SYNTHETIC_EVENT_BYTES, format, arguments);
-    }
+    int n = vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    assert_true(n > 0 && n < (int)SYNTHETIC_EVENT_BYTES);
-    to->n_events++;
+    assert_in_range(n, 1, SYNTHETIC_EVENT_BYTES - 1);
+    assert_in_range(to->n_events, 0, SYNTHETIC_MAX_EVENTS - 1);
+    memcpy(to->events[to->n_events++], text, sizeof(text));
 }
 
 /* Microseconds with three decimals, as Kineto writes them. */
