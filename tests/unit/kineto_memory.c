@@ -29,12 +29,34 @@ void *__wrap_reallocarray(void *old, size_t n, size_t size) {
     return fails() ? NULL : __real_reallocarray(old, n, size);
 }
 
+/* Allocations of a verdict that fail: the first ones are of this library, what follows is of the
+ * scheduling library's searches, thousands of them, which have their own test. */
+#define MEMORY_VERDICT_ALLOCATIONS 40u
+
+static enum deft_status judge(const struct kineto_job *job, const struct dsched_profile *profile,
+                              struct deft_error *error) {
+    struct kineto_verdict verdict = {0};
+    enum deft_status status = kineto_verdict(job, profile, &verdict, error);
+    assert_true(status == DEFT_OK || verdict.replay_step_ns == 0);
+    return status;
+}
+
+static void judge_with_failures(const struct kineto_job *job,
+                                const struct dsched_profile *profile) {
+    for (unsigned nth = 1; nth <= MEMORY_VERDICT_ALLOCATIONS; nth++) {
+        struct deft_error error = {0};
+        until_failure = nth;
+        enum deft_status status = judge(job, profile, &error);
+        until_failure = 0;
+        assert_true(status == DEFT_OK || (status == DEFT_NO_MEMORY && error.text[0] != '\0'));
+    }
+}
+
 static enum deft_status import(const char *text, size_t n_bytes, struct deft_error *error) {
     struct kineto_trace *trace = NULL;
     struct kineto_reader *reader = NULL;
     struct kineto_job job = {0};
     struct dsched_profile profile = {0};
-    struct kineto_verdict verdict = {0};
     enum deft_status status = kineto_trace_create("made", 100000, &trace, error);
     if (status == DEFT_OK) {
         status = kineto_reader_create(trace, &reader, error);
@@ -54,8 +76,7 @@ static enum deft_status import(const char *text, size_t n_bytes, struct deft_err
         assert_true(status == DEFT_OK || profile.tensors == NULL);
     }
     if (status == DEFT_OK) {
-        status = kineto_verdict(&job, &profile, &verdict, error);
-        assert_true(status == DEFT_OK || verdict.replay_step_ns == 0);
+        judge_with_failures(&job, &profile);
     }
     dsched_profile_done(&profile);
     kineto_job_done(&job);
