@@ -5,6 +5,9 @@
 #include "cli_table.h"
 #include "wire/json_out.h"
 
+/* Rows for people: a screen full. */
+#define IMPORT_REPORT_BUCKETS 30u
+
 static void import_report_figures(const struct import_report *report, FILE *stream) {
     const struct kineto_job *job = report->job;
     const struct kineto_step *median = &job->median;
@@ -42,7 +45,7 @@ static void import_report_buckets(const struct kineto_job *job, FILE *stream) {
     for (size_t i = 0; i < n_columns; i++) {
         cli_table_add(&table, "%s", headings[i]);
     }
-    for (uint32_t b = 0; b < job->n_buckets; b++) {
+    for (uint32_t b = 0; b < job->n_buckets && b < IMPORT_REPORT_BUCKETS; b++) {
         const struct kineto_bucket *bucket = &job->buckets[b];
         const int64_t times_ns[] = {bucket->ready_ns, bucket->begin_ns, bucket->duration_ns,
                                     bucket->transfer_ns, bucket->wait_ns};
@@ -59,6 +62,10 @@ static void import_report_buckets(const struct kineto_job *job, FILE *stream) {
     }
     cli_table_print(&table, stream);
     cli_table_done(&table);
+    if (job->n_buckets > IMPORT_REPORT_BUCKETS) {
+        (void)fprintf(stream, "%u more buckets are in the output of --json\n",
+                      job->n_buckets - IMPORT_REPORT_BUCKETS);
+    }
 }
 
 void import_report_text(const struct import_report *report, FILE *stream) {

@@ -105,8 +105,14 @@ static int64_t kineto_measure_end(const struct kineto_trace *trace,
         return stages[i + 1].begin_ns;
     }
     for (uint32_t k = 0; k < stages[i].n; k++) {
-        int64_t kernel_end_ns = kernels[stages[i].first + k].end_ns;
-        end_ns = kernel_end_ns > end_ns ? kernel_end_ns : end_ns;
+        const struct kineto_kernel *kernel = &kernels[stages[i].first + k];
+        struct kineto_reduce reduce;
+        /* No later step would wait for a collective that is not of gradients. */
+        if (kernel->end_ns > end_ns &&
+            (kernel->work != KINETO_REDUCE ||
+             kineto_gradient_is(trace, kernel, stages[i].window, stages[i].census, &reduce))) {
+            end_ns = kernel->end_ns;
+        }
     }
     return end_ns;
 }

@@ -27,7 +27,7 @@ struct synthetic_rank {
     int64_t link_ns;    /* the communication stream */
     int64_t begin_ns;   /* of the step */
     uint32_t n_spans;   /* compute of the step */
-    int64_t spans_ns[2 * SYNTHETIC_MAX_LAYERS + 1][2];
+    int64_t spans_ns[2 * SYNTHETIC_MAX_LAYERS + 2][2];
 };
 
 static int64_t between(struct synthetic *job, int64_t least, int64_t most) {
@@ -43,6 +43,8 @@ void synthetic_init(struct synthetic *job, uint64_t seed) {
     job->n_layers = (uint32_t)between(job, job->n_buckets, SYNTHETIC_MAX_LAYERS);
     job->dtype = dtypes[between(job, 0, 3)];
     job->with_shapes = (int)between(job, 0, 1);
+    job->with_odd_shapes = between(job, 0, 3) == 0;
+    job->with_tail = (int)between(job, 0, 1);
     job->with_old_titles = (int)between(job, 0, 1);
     job->with_foreign = (int)between(job, 0, 1);
     job->host_lead_ns = between(job, 0, 1) ? 0 : between(job, 0, 5000000);
@@ -148,7 +150,7 @@ static void parameter(struct synthetic_rank *to, uint32_t layer) {
     if (to->job->with_shapes) {
         event(to, HEAD_FORMAT SPAN_FORMAT ",\"args\":{\"Input Dims\":[[%" PRIu64 ",1]]}}", "cpu_op",
               "torch::autograd::AccumulateGrad", AUTOGRAD_THREAD, SPAN_OF(to->host_ns, INT64_C(10)),
-              to->job->layer_elements[layer]);
+              to->job->layer_elements[layer] + (uint64_t)to->job->with_odd_shapes);
         to->host_ns += 20;
     }
 }
@@ -174,7 +176,7 @@ static void backward(struct synthetic_rank *to, struct synthetic_step *truth) {
     for (uint32_t i = 0; i < job->n_layers; i++) {
         int64_t before_ns = to->compute_ns;
         uint32_t b = job->bucket_of[i];
-        truth->busy_ns += compute(to, AUTOGRAD_THREAD);
+        truth->backward_busy_ns += compute(to, AUTOGRAD_THREAD);
         if (i == 0) {
             int64_t launched_ns = host_begin_ns + 100;
             truth->backward_begin_ns =
@@ -224,19 +226,23 @@ static void step(struct synthetic_rank *to, uint32_t number) {
     to->begin_ns = host_begin_ns > to->compute_ns ? host_begin_ns : to->compute_ns;
     to->n_spans = 0;
     for (uint32_t i = 0; i < job->n_layers; i++) {
-        truth->busy_ns += compute(to, MAIN_THREAD);
+        truth->forward_busy_ns += compute(to, MAIN_THREAD);
     }
     foreign(to, "broadcast", "Float", MAIN_THREAD);
     backward(to, truth);
     truth->exposed_ns = exposed(to, truth);
     int64_t done_ns = to->compute_ns > to->link_ns ? to->compute_ns : to->link_ns;
-    int64_t optimizer_ns = to->host_ns;
     to->compute_ns = done_ns;
-    truth->busy_ns += compute(to, MAIN_THREAD);
+    if (job->with_tail) {
+        truth->optimizer_busy_ns += compute(to, AUTOGRAD_THREAD);
+    }
+    int64_t optimizer_ns = to->host_ns;
+    truth->optimizer_busy_ns += compute(to, MAIN_THREAD);
     call(to, "user_annotation", "Optimizer.step#SGD.step", MAIN_THREAD, optimizer_ns,
          to->host_ns - optimizer_ns);
+    foreign(to, "allreduce", "Float", MAIN_THREAD);
     if (job->host_lead_ns == 0) {
-        to->host_ns = to->compute_ns + 1000; /* the program waits for the device, as loss.item() */
+        to->host_ns = to->compute_ns + 5000; /* the program waits for the device, as loss.item() */
     }
     (void)snprintf(name, sizeof(name), "ProfilerStep#%u", number + 10);
     call(to, "user_annotation", name, MAIN_THREAD, host_begin_ns, to->host_ns - host_begin_ns);

@@ -23,7 +23,9 @@ struct synthetic_step {
     int64_t step_ns;
     int64_t backward_begin_ns;
     int64_t backward_end_ns;
-    int64_t busy_ns;
+    int64_t forward_busy_ns;
+    int64_t backward_busy_ns;
+    int64_t optimizer_busy_ns;
     int64_t exposed_ns;
     struct synthetic_reduce reduces[SYNTHETIC_MAX_BUCKETS];
 };
@@ -40,8 +42,11 @@ struct synthetic {
     int64_t transfer_ns[SYNTHETIC_MAX_BUCKETS]; /* without waiting */
     enum dsched_dtype dtype;
     int with_shapes;      /* of parameters */
+    int with_odd_shapes;  /* that do not add up to the buckets */
+    int with_tail;        /* a kernel of the backward that waits for the last all-reduce */
     int with_old_titles;  /* sizes on "nccl:all_reduce" instead of record_param_comms */
-    int with_foreign;     /* a broadcast per forward, an all-reduce of integers per backward */
+    int with_foreign;     /* a broadcast per forward, an all-reduce of integers per backward, one of
+                             the loss after the optimizer */
     int64_t host_lead_ns; /* how far the host is ahead: negative makes the job host-bound */
     struct synthetic_step truth[SYNTHETIC_MAX_RANKS][SYNTHETIC_MAX_STEPS];
 };
