@@ -51,7 +51,7 @@ static enum deft_status admission_make(const struct deft_runtime *rt, uint64_t s
         status = admission_judge(rt, seq, &plan, error);
     }
     if (status == DEFT_OK) {
-        status = engine_create(&plan, seq, &rt->space, out, error);
+        status = engine_create(&plan, seq, &rt->space, rt->options.write_back != 0, out, error);
     }
     dsched_plan_done(&plan);
     return status;
@@ -70,9 +70,6 @@ enum deft_status admission_offer(struct deft_runtime *rt, uint64_t seq, uint64_t
 enum deft_status admission_first(struct deft_runtime *rt, struct deft_error *error) {
     struct engine *engine = NULL;
     enum deft_status status;
-    if (rt->first_plan == NULL) {
-        return DEFT_OK;
-    }
     status =
         admission_make(rt, 0, NULL, rt->first_plan, rt->options.first_plan_bytes, &engine, error);
     if (status != DEFT_OK) {

@@ -137,6 +137,33 @@ static uint32_t boundary_lane_number(const struct engine *engine, const struct e
     return (uint32_t)(op->generation % engine->n_lanes);
 }
 
+/* The memory of this iteration's gradient, to be written; NULL: there is none, or a drain applies
+ * what is older than it. */
+static uint8_t *boundary_given(const struct deft_runtime *rt, uint32_t id) {
+    uint8_t *given = NULL;
+    if (rt->engine->writes_back && rt->phase == PHASE_LANDED) {
+        memcpy(&given, &rt->given[id], sizeof(given)); /* the caller said that it is writable */
+    }
+    return given;
+}
+
+/* A bucket's averages go into the gradients that this iteration was given; a tensor without one
+ * keeps its average in the lane. Returns the squared norm. */
+static double boundary_write_back(struct deft_runtime *rt, const struct engine_op *op) {
+    const struct engine *engine = rt->engine;
+    const struct engine_bucket *bucket = &engine->buckets[op->bucket];
+    const uint8_t *flat = engine_lane_of(engine, op->generation)->flat;
+    double sum = 0;
+    for (uint32_t p = 0; p < bucket->n_pieces; p++) {
+        const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
+        uint8_t *given = boundary_given(rt, piece->tensor);
+        sum += given != NULL ? kernels_copy(bucket->dtype, given + piece->tensor_bytes,
+                                            flat + piece->flat_bytes, piece->n, 1.0)
+                             : kernels_norm(bucket->dtype, flat + piece->flat_bytes, piece->n);
+    }
+    return sum;
+}
+
 /* Awaits what is due and finds the generations that some rank made non-finite: the sum shows it to
  * all ranks alike, so all of them skip it. */
 static enum deft_status boundary_await(struct deft_runtime *rt, struct deft_error *error) {
@@ -150,6 +177,9 @@ static enum deft_status boundary_await(struct deft_runtime *rt, struct deft_erro
         enum deft_status status = boundary_wait(rt, op, error);
         if (status != DEFT_OK) {
             return status;
+        }
+        if (engine->writes_back) {
+            op->landed_sq = boundary_write_back(rt, op);
         }
         if (!isfinite(op->landed_sq)) {
             engine->lane_bad[boundary_lane_number(engine, op)] = 1;
@@ -178,6 +208,9 @@ static void *boundary_landed_gradient(struct deft_runtime *rt, uint32_t id) {
     }
     const struct gradspace_tensor *tensor = &rt->space.tensors[id];
     void *gradient = engine_lane_of(engine, op->generation)->flat + tensor->offset_bytes;
+    if (boundary_given(rt, id) != NULL) {
+        return boundary_given(rt, id);
+    }
     if (op->merged != op->planned) { /* a drain cut the generation short: still the mean */
         kernels_scale(tensor->dtype, gradient, tensor->elements,
                       (double)op->planned / (double)op->merged);

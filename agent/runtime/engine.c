@@ -102,9 +102,10 @@ static int engine_make_lane(struct engine *engine, struct engine_lane *lane,
         op->link_op.dtype = (enum link_dtype)op->dtype;
         op->link_op.reduce = LINK_SUM;
         op->link_op.owner = op;
-        /* Under averaged a mark in the data says what is bad, and norms are taken when it is used.
-         */
-        op->link_op.landed = engine->plan.rule == DSCHED_AVERAGED ? NULL : engine_landed;
+        /* Under averaged a mark in the data says what is bad; there, and where averages are written
+         * back, norms are taken in the pass that uses the data. */
+        op->link_op.landed =
+            engine->plan.rule == DSCHED_AVERAGED || engine->writes_back ? NULL : engine_landed;
     }
     return 1;
 }
@@ -137,7 +138,7 @@ static int engine_allocate(struct engine *engine, const struct gradspace *space)
 }
 
 enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
-                               const struct gradspace *space, struct engine **out,
+                               const struct gradspace *space, int writes_back, struct engine **out,
                                struct deft_error *error) {
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL || dsched_plan_copy(plan, &engine->plan) != DSCHED_OK) {
@@ -147,6 +148,8 @@ enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
     }
     engine->seq = seq;
     engine->hash = dsched_plan_hash(plan);
+    engine->writes_back =
+        writes_back && (plan->rule == DSCHED_EXACT || plan->rule == DSCHED_DELAYED);
     engine->n_lanes = dsched_plan_slots(plan);
     engine->pending_bytes = engine_bytes(plan, space);
     if (!engine_allocate(engine, space)) {

@@ -60,6 +60,7 @@ struct engine {
     struct dsched_plan plan;
     uint64_t seq;
     uint64_t hash;
+    int writes_back;
     uint32_t n_lanes;
     struct engine_lane *lanes;
     struct engine_bucket *buckets;
@@ -79,9 +80,10 @@ struct engine {
 };
 
 /* `plan` must be valid for the space's table; it is copied. Touches all memory. */
+/* `writes_back`: under exact and delayed landed averages go into the caller's own gradients. */
 DEFT_NODISCARD enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
-                                              const struct gradspace *space, struct engine **out,
-                                              struct deft_error *error);
+                                              const struct gradspace *space, int writes_back,
+                                              struct engine **out, struct deft_error *error);
 /* Nothing may be in flight. Takes NULL. */
 void engine_destroy(struct engine *engine);
 

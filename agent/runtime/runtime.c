@@ -2,13 +2,15 @@
 #include "runtime/runtime.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "runtime/meeting.h"
 
-/* The built-in plan is what PyTorch's DDP does with its defaults. */
+/* The built-in plan is what PyTorch's DDP does; its defaults, until the links have been measured.
+ */
 #define RUNTIME_FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
 #define RUNTIME_LATER_BUCKET_BYTES (UINT64_C(25) << 20)
 /* 80 s of iterations at 100 per second, should the agent be away. */
@@ -132,18 +134,40 @@ static enum deft_status runtime_allocate(struct deft_runtime *rt, struct deft_er
     return DEFT_OK;
 }
 
-static enum deft_status runtime_first_engine(struct deft_runtime *rt, struct deft_error *error) {
+/* Buckets of s bytes cost S / s latencies, and the last of them lands s / bandwidth after backward:
+ * least where s = sqrt(S * latency * bandwidth). The probes are the same on all ranks. */
+static uint64_t runtime_bucket_bytes(const struct deft_runtime *rt) {
+    const struct runtime_link *link = &rt->links[0];
+    uint64_t n_bytes = RUNTIME_LATER_BUCKET_BYTES;
+    if (link->n_probes >= 2) {
+        const struct dsched_sample *last = &link->probes[link->n_probes - 1];
+        double rise_ns = (double)(last->ns - last[-1].ns);
+        double width = (double)(last->bytes - last[-1].bytes);
+        double latency_ns = (double)link->probes[0].ns;
+        if (rise_ns > 0) {
+            double best = sqrt((double)rt->space.n_bytes * latency_ns * width / rise_ns);
+            n_bytes = best < (double)n_bytes ? (uint64_t)best : n_bytes;
+        }
+    }
+    return n_bytes < RUNTIME_FIRST_BUCKET_BYTES ? RUNTIME_FIRST_BUCKET_BYTES : n_bytes;
+}
+
+static enum deft_status runtime_builtin(struct deft_runtime *rt, struct deft_error *error) {
     struct dsched_table table = gradspace_table(&rt->space);
     struct dsched_plan plan;
-    if (dsched_plan_ddp(&table, RUNTIME_FIRST_BUCKET_BYTES, RUNTIME_LATER_BUCKET_BYTES, &plan) !=
+    struct engine *engine = NULL;
+    if (dsched_plan_ddp(&table, RUNTIME_FIRST_BUCKET_BYTES, runtime_bucket_bytes(rt), &plan) !=
         DSCHED_OK) {
         return deft_fail(error, DEFT_LIMIT, 0, "%" PRIu64 " elements do not fit into buckets",
                          rt->space.n_elements);
     }
-    enum deft_status status = engine_create(&plan, 0, &rt->space, &rt->engine, error);
+    enum deft_status status =
+        engine_create(&plan, 0, &rt->space, rt->options.write_back != 0, &engine, error);
     dsched_plan_done(&plan);
     if (status == DEFT_OK) {
-        rt->stats.plan_hash = rt->engine->hash;
+        engine_destroy(rt->engine);
+        rt->engine = engine;
+        rt->stats.plan_hash = engine->hash;
         gradients_expect(rt);
     }
     return status;
@@ -158,7 +182,7 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
         status = runtime_allocate(rt, error);
     }
     if (status == DEFT_OK) {
-        status = runtime_first_engine(rt, error);
+        status = runtime_builtin(rt, error);
     }
     if (status == DEFT_OK) {
         status = meeting_compare(rt, error);
@@ -176,7 +200,7 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
         status = probe_share_parameters(rt, error);
     }
     if (status == DEFT_OK) {
-        status = admission_first(rt, error);
+        status = rt->first_plan != NULL ? admission_first(rt, error) : runtime_builtin(rt, error);
     }
     if (status == DEFT_OK) {
         rt->clock_origin_ns = clock_monotonic_ns();

@@ -153,7 +153,7 @@ void boundary_anchor(struct deft_runtime *rt);
 DEFT_NODISCARD enum deft_status admission_offer(struct deft_runtime *rt, uint64_t seq,
                                                 uint64_t hash, const void *bytes, size_t n_bytes,
                                                 struct deft_error *error);
-/* The plan of options.first_plan runs from the first iteration on. No-op without one. */
+/* The plan of options.first_plan, which there is, runs from the first iteration on. */
 DEFT_NODISCARD enum deft_status admission_first(struct deft_runtime *rt, struct deft_error *error);
 
 /* averaged.c */

@@ -52,8 +52,8 @@ void cli_plan_print_solution(const struct dsched_profile *profile,
 }
 
 void cli_plan_print_candidates(const struct dsched_solution *solution, FILE *stream) {
-    static const char *const headings[] = {"",        "rule",    "max merge", "step",
-                                           "exposed", "updates", "delay",     "memory"};
+    static const char *const headings[] = {"",        "rule",  "max merge", "step",   "exposed",
+                                           "updates", "delay", "memory",    "verdict"};
     struct cli_table table;
     cli_plan_rows(&table, headings, sizeof(headings) / sizeof(headings[0]));
     for (uint32_t i = 0; i < solution->n_candidates && i < DSCHED_MAX_CANDIDATES; i++) {
@@ -72,8 +72,9 @@ void cli_plan_print_candidates(const struct dsched_solution *solution, FILE *str
         cli_table_add(&table, "%.3f", candidate->report.updates_per_step_ppm / 1e6);
         cli_table_add(&table, "%.2f", candidate->report.mean_delay_milli / 1e3);
         cli_table_add(&table, "%s", memory);
+        cli_table_add(&table, "%s", dsched_verdict_name(candidate->verdict));
     }
-    (void)fprintf(stream, "candidates (* chosen, x breaks a limit)\n");
+    (void)fprintf(stream, "candidates (* chosen, x breaks a limit), and the figure each lost by\n");
     cli_table_print(&table, stream);
     cli_table_done(&table);
 }

@@ -15,10 +15,14 @@ enum deft_status wire_solution_encode(const struct dsched_solution *solution, ch
     for (uint32_t i = 0; i < solution->n_candidates && i < DSCHED_MAX_CANDIDATES; i++) {
         const struct dsched_candidate *candidate = &solution->candidates[i];
         const char *rule = dsched_rule_name(candidate->rule);
+        const char *verdict = dsched_verdict_name(candidate->verdict);
         json_out_begin_object(&text, NULL);
         json_out_text(&text, "rule", rule != NULL ? rule : "unknown");
         json_out_uint(&text, "max_merge", candidate->max_merge);
         json_out_bool(&text, "feasible", candidate->feasible);
+        json_out_text(&text, "verdict", verdict != NULL ? verdict : "unknown");
+        json_out_int(&text, "margin_step_ns", candidate->margin_step_ns);
+        json_out_number(&text, "gap", candidate->gap_ppm / 1e6);
         wire_figures_write(&candidate->report, n_links, &text);
         json_out_end_object(&text);
     }

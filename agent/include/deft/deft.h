@@ -108,7 +108,10 @@ struct deft_options {
     const char *links;
     /* Path of the node agent's socket ('@' first: abstract); NULL or "": no agent. */
     const char *agent_socket;
-    uint32_t capabilities;      /* DEFT_CAN_* */
+    uint32_t capabilities; /* DEFT_CAN_* */
+    /* 1: what deft_grad_ready is given is writable, and DEFT_APPLY under exact and delayed hands
+     * out that memory, with the average in it: copied bucket by bucket while the next one lands. */
+    uint32_t write_back;
     uint64_t max_pending_bytes; /* plans needing more are refused; 0: no limit */
     int64_t connect_timeout_ns; /* meeting the other ranks; default 60 s */
     int64_t op_timeout_ns; /* one all-reduce; default 1800 s, since a slow rank is not a lost one */

@@ -40,10 +40,11 @@ class Options(ctypes.Structure):
                 ("master_host", ctypes.c_char_p), ("master_port", ctypes.c_uint16),
                 ("master_fd", ctypes.c_int32), ("links", ctypes.c_char_p),
                 ("agent_socket", ctypes.c_char_p), ("capabilities", ctypes.c_uint32),
-                ("max_pending_bytes", ctypes.c_uint64), ("connect_timeout_ns", ctypes.c_int64),
-                ("op_timeout_ns", ctypes.c_int64), ("first_plan", ctypes.c_void_p),
-                ("first_plan_bytes", ctypes.c_size_t), ("optimizer", ctypes.c_int),
-                ("momentum", ctypes.c_double), ("learning_rate", ctypes.c_double),
+                ("write_back", ctypes.c_uint32), ("max_pending_bytes", ctypes.c_uint64),
+                ("connect_timeout_ns", ctypes.c_int64), ("op_timeout_ns", ctypes.c_int64),
+                ("first_plan", ctypes.c_void_p), ("first_plan_bytes", ctypes.c_size_t),
+                ("optimizer", ctypes.c_int), ("momentum", ctypes.c_double),
+                ("learning_rate", ctypes.c_double),
                 ("batch_per_rank", ctypes.c_uint64)]
 
 

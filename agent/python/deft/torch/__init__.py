@@ -150,6 +150,7 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     named = _check(model, optimizer, rules, delayed_lr_rule)
     library = native.load()
     options = _options(library, optimizer, rules, batch_size)
+    options.write_back = 0 if gradient_as_bucket_view else 1
     if max_pending_bytes is not None:
         options.max_pending_bytes = max_pending_bytes
     if links is not None:

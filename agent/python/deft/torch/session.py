@@ -275,7 +275,7 @@ class Session:
     def _place(self, update: native.Update) -> None:
         """Gradients of an update become .grad; parameters that do not take part get None."""
         rule = self.rule
-        copies = not self.settings.bucket_view and rule in ("exact", "delayed")
+        keeps = not self.settings.bucket_view and rule in ("exact", "delayed")
         used = None
         if self._used is not None and update.landed and update.gradients[0]:
             used = (self._aliases.of(0, update.gradients[0], self._used) > 0).tolist()
@@ -287,16 +287,11 @@ class Session:
             if not slot.handed:
                 slot.parameter.grad = None
             elif own is not None and own.data_ptr() == address:
-                slot.parameter.grad = own
+                slot.parameter.grad = own  # this rank's own, or the average written into it
                 slot.exposed = True
             else:
                 landed = self._aliases.of(slot.number, address, slot.parameter)
-                if not copies:
-                    slot.parameter.grad = landed
-                elif own is not None:
-                    slot.parameter.grad = own.copy_(landed)
-                else:
-                    slot.parameter.grad = landed.clone()
+                slot.parameter.grad = landed.clone() if keeps else landed
         if update.landed and rule == "lookahead":
             self._remember_scale()
 
