@@ -143,3 +143,17 @@ void support_random_plan(uint64_t *state, const struct dsched_table *table, enum
     }
     fill_ops(state, n_links, out);
 }
+
+void support_same_report(const struct dsched_report *ours, const struct dsched_report *theirs) {
+    assert_int_equal(ours->step_ns, theirs->step_ns);
+    assert_int_equal(ours->exposed_ns, theirs->exposed_ns);
+    assert_int_equal(ours->exposed_forward_ns, theirs->exposed_forward_ns);
+    assert_int_equal(ours->exposed_boundary_ns, theirs->exposed_boundary_ns);
+    assert_memory_equal(ours->link_busy_ppm, theirs->link_busy_ppm, sizeof(ours->link_busy_ppm));
+    assert_int_equal(ours->updates_per_step_ppm, theirs->updates_per_step_ppm);
+    assert_int_equal(ours->mean_delay_milli, theirs->mean_delay_milli);
+    assert_int_equal(ours->max_delay, theirs->max_delay);
+    assert_int_equal(ours->ops_per_step_milli, theirs->ops_per_step_milli);
+    assert_int_equal(ours->pending_bytes, theirs->pending_bytes);
+    assert_int_equal(ours->cycle, theirs->cycle);
+}

@@ -37,4 +37,7 @@ int64_t support_compute_ns(const struct dsched_profile *profile);
 void support_random_plan(uint64_t *state, const struct dsched_table *table, enum dsched_rule rule,
                          uint32_t n_links, struct dsched_plan *out);
 
+/* Fails unless every figure is the same; the bytes between the figures may differ. */
+void support_same_report(const struct dsched_report *ours, const struct dsched_report *theirs);
+
 #endif
