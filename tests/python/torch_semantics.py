@@ -111,6 +111,31 @@ class Buffers(unittest.TestCase):
         self.assertTrue(torch.equal(results[0][2], results[1][2]))
 
 
+    @staticmethod
+    def constants():
+        torch.manual_seed(ranks.rank_of())
+        plain = linear()
+        plain.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+        plain.register_buffer("table", torch.rand(17))
+        plain.register_buffer("nothing", torch.zeros(0))
+        model, optimizer = deft.torch.wrap(plain, momentum(plain))
+        started = [plain.mask.clone(), plain.table.clone()]
+        for step in range(3):
+            optimizer.zero_grad()
+            inputs, labels = batch(ranks.rank_of(), step)
+            LOSS(model(inputs), labels).backward()
+            optimizer.step()
+            deft.torch.drain(model)
+        return equal(started, [plain.mask, plain.table]), started[1]
+
+    def test_constants_stay_to_the_last_bit(self):
+        """A mean of three equal numbers is not always that number, and masks hold infinities."""
+        results = ranks.run(3, self.constants)
+        for kept, table in results:
+            self.assertTrue(kept)
+            self.assertTrue(torch.equal(table, results[0][1]))
+
+
 class Refusals(unittest.TestCase):
     """One sentence each, before anything has changed."""
 

@@ -129,8 +129,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
             rank used keep ``.grad is None``.
         gradient_as_bucket_view: between backward and step ``.grad`` is memory of the runtime, which
             saves one copy; after the step it is this rank's own gradient.
-        broadcast_buffers: buffers start as rank 0's, and a drain replaces floating-point ones by
-            their mean over the ranks.
+        broadcast_buffers: buffers start as rank 0's; a drain replaces floating-point ones that
+            forward changes by their mean over the ranks.
         delayed_lr_rule: "mean", "sum" or "sqrt": learning rate of merged updates (lr_rule.py).
         max_pending_bytes: plans that need more memory are refused; None: DEFT_MAX_PENDING_BYTES.
         links: as DEFT_LINKS, for example ``"gloo:eth0,gloo:eth1"``.
@@ -165,9 +165,10 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     made = Session(runtime, optimizer, options.rank, options.n_ranks, settings)
     try:
         made.add_parameters(named)
-        made.model_buffers = [b for b in model.buffers() if b.numel() > 0] \
-            if broadcast_buffers else []
-        made.share(made.model_buffers, 0)
+        if broadcast_buffers:
+            made.buffers = lambda: list(model.buffers())
+        made.share(made.buffers(), 0)
+        made.remember_buffers()
     except BaseException:
         made.close()
         raise
@@ -205,7 +206,8 @@ def drain(wrapped: Any) -> None:
 
 
 def average_buffers(wrapped: Any) -> None:
-    """Collective: floating-point buffers become their mean over the ranks (a drain does it too)."""
+    """Collective: floating-point buffers that forward has changed become their mean over the ranks
+    (a drain does it too)."""
     _of(wrapped).average_buffers()
 
 

@@ -1,5 +1,6 @@
 """Tensors as flat memory, and flat memory as tensors."""
 import ctypes
+import zlib
 from typing import Dict, Tuple
 
 import torch
@@ -28,6 +29,14 @@ def laid_out_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tens
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter, memory_format=torch.preserve_format).copy_(gradient)
+
+
+def checksum(tensor: torch.Tensor) -> int:
+    """Of the values, for host memory: kernels that write running statistics do not count as in-place
+    operations, so a tensor's version would not tell."""
+    flat = tensor.detach().contiguous()
+    n_bytes = flat.numel() * flat.element_size()
+    return zlib.crc32((ctypes.c_ubyte * n_bytes).from_address(flat.data_ptr())) if n_bytes else 0
 
 
 class Aliases:

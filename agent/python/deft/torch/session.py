@@ -19,7 +19,7 @@ import torch
 
 from deft import errors, native
 from deft.torch import lr_rule, preview
-from deft.torch.memory import DTYPES, Aliases, is_dense, laid_out_like
+from deft.torch.memory import DTYPES, Aliases, checksum, is_dense, laid_out_like
 
 LOG = logging.getLogger("deft")
 
@@ -78,7 +78,8 @@ class Session:
         self.finished = False
         self.joined_at: Optional[int] = None  # iterations of its own before this rank joined
         self.preview = preview.find(optimizer)
-        self.model_buffers: List[torch.Tensor] = []
+        self.buffers: Callable[[], List[torch.Tensor]] = list  # of the model, as it is now
+        self._seen: Dict[torch.Tensor, int] = {}  # checksums, when they were last alike
         self._aliases = Aliases()
         self._used: Optional[torch.Tensor] = None  # [n parameters] 1: this rank used it
         self._used_weights: Optional[torch.Tensor] = None  # the parameter that this gradient has
@@ -423,18 +424,33 @@ class Session:
                     slot.parameter.grad.mul_(self._factor)
 
     def average_buffers(self) -> None:
-        """Collective. Floating-point buffers (running statistics) become their mean."""
+        """Collective. Floating-point buffers that forward has changed on some rank (running
+        statistics) become their mean; masks, tables and what is not finite stay as they are."""
+        buffers = [b for b in self.buffers() if b.dtype in DTYPES and b.numel() > 0]
+        if not buffers:
+            return
+        told = torch.tensor([float(self._seen.get(b) != checksum(b)) for b in buffers]
+                            + [float(not bool(torch.isfinite(b).all())) for b in buffers])
+        self.runtime.average(told.data_ptr(), told.numel(), native.F32)
+        changed, broken = told.view(2, -1).tolist()
+        chosen = [b for b, c, n in zip(buffers, changed, broken) if c > 0 and n == 0]
         for dtype in DTYPES:
-            same = [buffer for buffer in self.model_buffers if buffer.dtype is dtype]
-            if not same:
-                continue
-            flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
-            self.runtime.average(flat.data_ptr(), flat.numel(), DTYPES[dtype])
-            self._spread(flat, same)
+            same = [buffer for buffer in chosen if buffer.dtype is dtype]
+            if same:
+                flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
+                self.runtime.average(flat.data_ptr(), flat.numel(), DTYPES[dtype])
+                self._spread(flat, same)
+        self.remember_buffers()
+
+    def remember_buffers(self) -> None:
+        """From here on a change of a buffer counts."""
+        self._seen = {b: checksum(b) for b in self.buffers() if b.dtype in DTYPES}
 
     def share(self, tensors: List[torch.Tensor], root: int) -> None:
         """Collective: `root`'s values to all ranks, bit for bit, any type."""
         for tensor in tensors:
+            if tensor.numel() == 0:
+                continue
             copy = tensor.detach().contiguous().clone()
             self.runtime.broadcast(root, copy.data_ptr(), copy.numel() * copy.element_size())
             with torch.no_grad():

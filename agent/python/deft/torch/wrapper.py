@@ -110,7 +110,7 @@ def _finish(session: Session) -> None:
     session.drain()
     session.joined_at = None
     root = _longest(session, own)
-    tensors = [slot.parameter for slot in session.slots] + session.model_buffers
+    tensors = [slot.parameter for slot in session.slots] + session.buffers()
     tensors += [value for slot in session.slots
                 for _, value in sorted(session.optimizer.state.get(slot.parameter, {}).items())
                 if torch.is_tensor(value)]
