@@ -1,5 +1,6 @@
 """What DDP users rely on, on real training in several processes: it behaves, or says why not."""
 import copy
+import logging
 import os
 import pickle
 import signal
@@ -204,6 +205,29 @@ class Refusals(unittest.TestCase):
             return "nothing"
         self.assertIn("frozen", ranks.run(1, run)[0])
 
+    def test_parameters_that_move(self):
+        def run(rule):
+            model = linear()
+            total = sum(p.numel() for p in model.parameters())
+            wrapped, optimizer = deft.torch.wrap(
+                model, momentum(model), plan=Plan.uniform(rule, [total], 1, 0).encode())
+            model[0].weight.data = model[0].weight.data.clone()
+            try:
+                for step in range(3):
+                    optimizer.zero_grad()
+                    LOSS(wrapped(batch(0, step)[0]), batch(0, step)[1]).backward()
+                    optimizer.step()
+            except deft.WrongUse as error:
+                return str(error)
+            return "nothing"
+        self.assertIn("before wrap()", ranks.run(1, run, "averaged")[0])
+        self.assertEqual(ranks.run(1, run, "exact")[0], "nothing")
+
+    def test_groups_of_unknown_parameters(self):
+        said = self.sentence(lambda model, wrapped, optimizer: optimizer.add_param_group(
+            {"params": [torch.nn.Parameter(torch.ones(2))]}))
+        self.assertIn("synchronised", said)
+
     def test_a_drain_before_the_step(self):
         def body(model, wrapped, optimizer):
             LOSS(wrapped(batch(0, 0)[0]), batch(0, 0)[1]).backward()
@@ -256,6 +280,25 @@ class Refusals(unittest.TestCase):
 
 
 class Surprises(unittest.TestCase):
+    def test_without_an_agent_there_is_one_line_of_warning(self):
+        def run():
+            seen = []
+            handler = logging.Handler()
+            handler.emit = lambda record: seen.append(record.getMessage())
+            logging.getLogger("deft").addHandler(handler)
+            model = linear()
+            wrapped, optimizer = deft.torch.wrap(model, momentum(model))
+            for step in range(5):
+                optimizer.zero_grad()
+                inputs, labels = batch(ranks.rank_of(), step)
+                LOSS(wrapped(inputs), labels).backward()
+                optimizer.step()
+            deft.torch.close(wrapped)
+            return seen
+        results = ranks.run(WORLD, run)
+        self.assertEqual([len(lines) for lines in results], [1, 0])
+        self.assertIn("no agent", results[0][0])
+
     def test_one_rank_trains_as_without_us(self):
         def run(wrapped):
             model = linear()

@@ -32,8 +32,8 @@ def laid_out_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tens
 
 
 def checksum(tensor: torch.Tensor) -> int:
-    """Of the values, for host memory: kernels that write running statistics do not count as in-place
-    operations, so a tensor's version would not tell."""
+    """Of the values, in host memory: kernels that write running statistics do not count as
+    operations in place, so a tensor's version would not tell."""
     flat = tensor.detach().contiguous()
     n_bytes = flat.numel() * flat.element_size()
     return zlib.crc32((ctypes.c_ubyte * n_bytes).from_address(flat.data_ptr())) if n_bytes else 0

@@ -45,6 +45,17 @@ class SynchronisedOptimizer:
         super().load_state_dict(plain)  # type: ignore[misc]
         self._deft_session.rebind_states()
 
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """For parameters that wrap() has seen, such as some that another group gave up."""
+        given = param_group["params"]
+        known = {id(slot.parameter) for slot in self._deft_session.slots}
+        for parameter in [given] if torch.is_tensor(given) else list(given):
+            if parameter.requires_grad and id(parameter) not in known:
+                raise errors.WrongUse(
+                    f"a parameter of shape {tuple(parameter.shape)} was not in the model at "
+                    "wrap(), so its gradients would not be synchronised")
+        super().add_param_group(param_group)  # type: ignore[misc]
+
     def __reduce__(self) -> Any:
         raise errors.WrongUse("a wrapped optimizer belongs to its process and cannot be pickled or "
                               "copied; save its state_dict()")

@@ -38,12 +38,14 @@ class Phase(enum.Enum):
 
 class Slot:
     """One parameter of the runtime's table."""
-    __slots__ = ("number", "name", "parameter", "given", "was_given", "handed", "exposed")
+    __slots__ = ("number", "name", "parameter", "address", "given", "was_given", "handed",
+                 "exposed")
 
     def __init__(self, number: int, name: str, parameter: torch.nn.Parameter) -> None:
         self.number = number
         self.name = name
         self.parameter = parameter
+        self.address = parameter.data_ptr()  # where the runtime moves it under some rules
         self.given: Optional[torch.Tensor] = None  # this rank's gradient, kept alive
         self.was_given = False
         self.handed = False  # takes part in the update that is handed out
@@ -200,8 +202,19 @@ class Session:
             self.runtime.backward_begin()
         for slot in self.slots:
             slot.was_given = False
+            if slot.parameter.data_ptr() != slot.address:
+                self._has_moved(slot)
         self.phase = Phase.BACKWARD
         torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def _has_moved(self, slot: Slot) -> None:
+        """Exact and delayed plans only need gradients; the others write to the parameters."""
+        self.runtime.capabilities_drop(native.CAN_PREVIEW | native.CAN_AVERAGE)
+        if self.rule in ("lookahead", "averaged"):
+            raise errors.WrongUse(f"parameter {slot.name} was put into other memory after wrap() "
+                                  "(model.to(...), .data = ...); do that before wrap()")
+        self._warn("moved", f"parameter {slot.name} was put into other memory after wrap(), so "
+                   "only exact plans are possible")
 
     def _step_was_left_out(self) -> None:
         """Two backwards without a step between them: accumulation without no_sync(). With exact
