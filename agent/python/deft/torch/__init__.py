@@ -124,7 +124,7 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
         optimizer: any stock or own optimizer over parameters of the model, except LBFGS.
         batch_size: samples per rank and iteration, for convergence estimates.
         rules: update rules that plans may use; ``"delayed"`` is possible but not in the default,
-            because it costs accuracy (docs/convergence.md).
+            because it costs accuracy (docs/benchmarks.md).
         find_unused_parameters: some parameters may get no gradient in an iteration; those that no
             rank used keep ``.grad is None``.
         gradient_as_bucket_view: between backward and step ``.grad`` is memory of the runtime, which
