@@ -1,7 +1,8 @@
 /* A link: one transport that all-reduces independently of the others.
  *
- * Every backend is one `const struct link_ops` table in its own file. A link executes posted ops
- * strictly in the order of posting, which is the same on all ranks; that is what pairs them. */
+ * Every backend is one `const struct link_ops` table in its own file. A link starts posted ops
+ * strictly in the order of posting, which is the same on all ranks; that is what pairs them. The
+ * next one may start before one has ended. */
 #ifndef LINK_H
 #define LINK_H
 
@@ -48,6 +49,7 @@ struct link_world {
     void *allgather_context;
     int64_t connect_timeout_ns;
     int64_t op_timeout_ns; /* a single op may take this long before it fails with DEFT_TIMEOUT */
+    int one_at_a_time;     /* no op may start before the one before has ended */
 };
 
 struct link_ops {

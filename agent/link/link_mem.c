@@ -16,8 +16,10 @@ struct mem_link {
     uint64_t n_ops;
 };
 
-static enum deft_status mem_run(void *backend, struct link_op *op, struct deft_error *error) {
+static enum deft_status mem_run(void *backend, uint32_t worker, struct link_op *op,
+                                struct deft_error *error) {
     struct mem_link *link = backend;
+    (void)worker; /* there is one */
     return mem_fabric_reduce(link->fabric, link->rank, link->channel, link->n_ops++, op, error);
 }
 
@@ -37,7 +39,7 @@ static enum deft_status mem_open(const char *name, const struct link_world *worl
     link->rank = world->rank;
     enum deft_status status = mem_fabric_join(fabric, world->rank, &link->channel, error);
     if (status == DEFT_OK) {
-        status = link_queue_start(&link->queue, mem_run, link, error);
+        status = link_queue_start(&link->queue, 1, mem_run, link, error);
     }
     if (status != DEFT_OK) {
         free(link);

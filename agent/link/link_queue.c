@@ -11,8 +11,7 @@ static void queue_finish(struct link_op *op, enum deft_status status) {
     __atomic_store_n(&op->state, LINK_OP_DONE, __ATOMIC_RELEASE);
 }
 
-/* Called with the lock held. The op that runs now, if any, is not in the list: its thread ends it.
- */
+/* Called with the lock held. Ops that run now are not in the list: their threads end them. */
 static void queue_fail(struct link_queue *queue, const struct deft_error *reason) {
     if (queue->failure.status == DEFT_OK) {
         queue->failure = *reason;
@@ -27,15 +26,21 @@ static void queue_fail(struct link_queue *queue, const struct deft_error *reason
     (void)pthread_cond_broadcast(&queue->done);
 }
 
-static void queue_run_one(struct link_queue *queue, struct link_op *op) {
+static void queue_run_one(struct link_queue_worker *worker, struct link_op *op) {
+    struct link_queue *queue = worker->queue;
     struct deft_error error = {.status = DEFT_OK};
-    op->start_ns = clock_monotonic_ns();
-    enum deft_status status = queue->run(queue->backend, op, &error);
-    op->end_ns = clock_monotonic_ns();
+    int64_t begin_ns = clock_monotonic_ns();
+    enum deft_status status = queue->run(queue->backend, worker->number, op, &error);
+    int64_t end_ns = clock_monotonic_ns();
+    op->end_ns = end_ns;
     if (status == DEFT_OK && op->landed != NULL) {
         op->landed(op);
     }
     (void)pthread_mutex_lock(&queue->lock);
+    /* Of two ops side by side the later one is charged with what it adds. */
+    op->start_ns = begin_ns > queue->busy_until_ns ? begin_ns : queue->busy_until_ns;
+    op->start_ns = op->start_ns < end_ns ? op->start_ns : end_ns;
+    queue->busy_until_ns = end_ns > queue->busy_until_ns ? end_ns : queue->busy_until_ns;
     queue_finish(op, status);
     if (status != DEFT_OK) {
         queue_fail(queue, &error);
@@ -44,26 +49,41 @@ static void queue_run_one(struct link_queue *queue, struct link_op *op) {
     (void)pthread_mutex_unlock(&queue->lock);
 }
 
-static void *queue_main(void *argument) {
-    struct link_queue *queue = argument;
-    (void)pthread_mutex_lock(&queue->lock);
+/* Called with the lock held: the next op, once it is this worker's turn; NULL at the end. */
+static struct link_op *queue_take(struct link_queue_worker *worker) {
+    struct link_queue *queue = worker->queue;
+    struct link_op *op;
     for (;;) {
-        while (queue->head == NULL && !queue->stopping && queue->failure.status == DEFT_OK) {
-            (void)pthread_cond_wait(&queue->work, &queue->lock);
+        int is_turn = queue->n_taken % queue->n_workers == worker->number;
+        if (queue->failure.status != DEFT_OK || (queue->stopping && queue->head == NULL)) {
+            return NULL;
         }
-        struct link_op *op = queue->head;
-        if (op == NULL) {
+        if (queue->head != NULL && is_turn) {
             break;
         }
-        queue->head = op->next;
-        if (queue->head == NULL) {
-            queue->tail = NULL;
-        }
+        (void)pthread_cond_wait(&queue->work, &queue->lock);
+    }
+    op = queue->head;
+    queue->head = op->next;
+    if (queue->head == NULL) {
+        queue->tail = NULL;
+    }
+    queue->n_taken++;
+    (void)pthread_cond_broadcast(&queue->work); /* the turn has gone on */
+    return op;
+}
+
+static void *queue_main(void *argument) {
+    struct link_queue_worker *worker = argument;
+    struct link_queue *queue = worker->queue;
+    struct link_op *op;
+    (void)pthread_mutex_lock(&queue->lock);
+    while ((op = queue_take(worker)) != NULL) {
         (void)pthread_mutex_unlock(&queue->lock);
-        queue_run_one(queue, op);
+        queue_run_one(worker, op);
         (void)pthread_mutex_lock(&queue->lock);
     }
-    queue->exited = 1;
+    queue->n_exited++;
     (void)pthread_cond_broadcast(&queue->done);
     (void)pthread_mutex_unlock(&queue->lock);
     return NULL;
@@ -77,23 +97,43 @@ static void queue_init_condition(pthread_cond_t *condition) {
     (void)pthread_condattr_destroy(&attributes);
 }
 
-enum deft_status link_queue_start(struct link_queue *queue, link_queue_run_fn run, void *backend,
-                                  struct deft_error *error) {
+static void queue_destroy(struct link_queue *queue) {
+    (void)pthread_cond_destroy(&queue->done);
+    (void)pthread_cond_destroy(&queue->work);
+    (void)pthread_mutex_destroy(&queue->lock);
+    queue->n_workers = 0;
+}
+
+enum deft_status link_queue_start(struct link_queue *queue, uint32_t n_workers,
+                                  link_queue_run_fn run, void *backend, struct deft_error *error) {
+    int code = 0;
+    uint32_t n_started = 0;
     queue->run = run;
     queue->backend = backend;
+    queue->n_workers = n_workers;
     (void)pthread_mutex_init(&queue->lock, NULL);
     queue_init_condition(&queue->work);
     queue_init_condition(&queue->done);
-    int code = thread_start(&queue->thread, queue_main, queue);
-    if (code != 0) {
-        (void)pthread_cond_destroy(&queue->done);
-        (void)pthread_cond_destroy(&queue->work);
-        (void)pthread_mutex_destroy(&queue->lock);
-        return deft_fail(error, DEFT_NO_MEMORY, code,
-                         "the thread of a link could not be started: %s", strerror(code));
+    while (code == 0 && n_started < n_workers) {
+        struct link_queue_worker *worker = &queue->workers[n_started];
+        worker->queue = queue;
+        worker->number = n_started;
+        code = thread_start(&worker->thread, queue_main, worker);
+        n_started += code == 0;
     }
-    queue->started = 1;
-    return DEFT_OK;
+    if (code == 0) {
+        return DEFT_OK;
+    }
+    (void)pthread_mutex_lock(&queue->lock);
+    queue->stopping = 1;
+    (void)pthread_cond_broadcast(&queue->work);
+    (void)pthread_mutex_unlock(&queue->lock);
+    while (n_started > 0) {
+        (void)pthread_join(queue->workers[--n_started].thread, NULL);
+    }
+    queue_destroy(queue);
+    return deft_fail(error, DEFT_NO_MEMORY, code, "the threads of a link could not be started: %s",
+                     strerror(code));
 }
 
 enum deft_status link_queue_post(struct link_queue *queue, struct link_op *op) {
@@ -114,7 +154,7 @@ enum deft_status link_queue_post(struct link_queue *queue, struct link_op *op) {
             queue->head = op;
         }
         queue->tail = op;
-        (void)pthread_cond_signal(&queue->work);
+        (void)pthread_cond_broadcast(&queue->work); /* it may be either worker's turn */
     } else {
         queue_finish(op, status);
     }
@@ -165,14 +205,15 @@ void link_queue_failure(struct link_queue *queue, struct deft_error *out_error) 
 }
 
 int link_queue_stop(struct link_queue *queue, int64_t patience_ns) {
-    if (!queue->started) {
+    int64_t deadline_ns = INT64_MAX;
+    int stuck;
+    if (queue->n_workers == 0) {
         return 0;
     }
     (void)pthread_mutex_lock(&queue->lock);
     queue->stopping = 1;
     (void)pthread_cond_broadcast(&queue->work);
-    int64_t deadline_ns = INT64_MAX;
-    while (!queue->exited) {
+    while (queue->n_exited < queue->n_workers) {
         if (queue->failure.status != DEFT_OK && deadline_ns == INT64_MAX) {
             deadline_ns = clock_monotonic_ns() + patience_ns;
         }
@@ -180,16 +221,17 @@ int link_queue_stop(struct link_queue *queue, int64_t patience_ns) {
             break;
         }
     }
-    int stuck = !queue->exited;
+    stuck = queue->n_exited < queue->n_workers;
     (void)pthread_mutex_unlock(&queue->lock);
     if (stuck) {
-        (void)pthread_detach(queue->thread);
-        return 1; /* the thread still uses the lock and conditions: they stay */
+        for (uint32_t i = 0; i < queue->n_workers; i++) {
+            (void)pthread_detach(queue->workers[i].thread);
+        }
+        return 1; /* a thread still uses the lock and conditions: they stay */
     }
-    (void)pthread_join(queue->thread, NULL);
-    (void)pthread_cond_destroy(&queue->done);
-    (void)pthread_cond_destroy(&queue->work);
-    (void)pthread_mutex_destroy(&queue->lock);
-    queue->started = 0;
+    for (uint32_t i = 0; i < queue->n_workers; i++) {
+        (void)pthread_join(queue->workers[i].thread, NULL);
+    }
+    queue_destroy(queue);
     return 0;
 }

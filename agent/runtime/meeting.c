@@ -193,13 +193,15 @@ static enum deft_status meeting_own_address(const struct deft_runtime *rt, char 
 }
 
 static enum deft_status meeting_open_link(struct deft_runtime *rt, const char *spec,
-                                          struct runtime_link *out, struct deft_error *error) {
+                                          int one_at_a_time, struct runtime_link *out,
+                                          struct deft_error *error) {
     struct link_world world = {.rank = rt->options.rank,
                                .n_ranks = rt->options.n_ranks,
                                .allgather = rt->allgather,
                                .allgather_context = rt->allgather_context,
                                .connect_timeout_ns = rt->options.connect_timeout_ns,
-                               .op_timeout_ns = rt->options.op_timeout_ns};
+                               .op_timeout_ns = rt->options.op_timeout_ns,
+                               .one_at_a_time = one_at_a_time};
     char backend[DSCHED_NAME_BYTES];
     char address[NI_MAXHOST];
     (void)snprintf(out->spec, sizeof(out->spec), "%s", spec);
@@ -241,14 +243,14 @@ enum deft_status meeting_open_links(struct deft_runtime *rt, struct deft_error *
                              "links are '%s', expected BACKEND:NAME[,BACKEND:NAME]...",
                              rt->options.links);
         }
-        enum deft_status status = meeting_open_link(rt, spec, &rt->links[rt->n_links], error);
+        enum deft_status status = meeting_open_link(rt, spec, 0, &rt->links[rt->n_links], error);
         if (status != DEFT_OK) {
             return status;
         }
         rt->n_links++;
     }
     /* A connection of its own on the primary link's network. */
-    enum deft_status status = meeting_open_link(rt, rt->links[0].spec, &rt->control_link, error);
+    enum deft_status status = meeting_open_link(rt, rt->links[0].spec, 1, &rt->control_link, error);
     if (status == DEFT_OK && rt->options.n_ranks > 1) {
         rt->control.ops = rt->control_link.ops;
         rt->control.link = rt->control_link.link;
