@@ -18,12 +18,17 @@ double dsched_efficiency_merge(double noise_samples, double batch_samples, uint3
     return isfinite(noise) ? (noise + 1) / (noise + k) : 1;
 }
 
+/* An edge is found by bisection: what is this near to it is not below it. */
+static int efficiency_is_below(double s, double edge) {
+    return s < edge * (1 - 1e-6);
+}
+
 static double efficiency_margin(const struct dsched_efficiency_inputs *in) {
     double exact = dsched_stability_edge(DSCHED_EXACT, in->momentum, 1, 0);
     double edge = dsched_stability_edge(in->rule, in->momentum, in->merge, in->delay);
     double s = efficiency_is_known(in->rate_curvature) ? in->rate_curvature
                                                        : DSCHED_PRIOR_EDGE_FRAC * exact;
-    if (s >= edge || s >= exact) {
+    if (!efficiency_is_below(s, edge) || !efficiency_is_below(s, exact)) {
         return 0;
     }
     return fmin((1 - s / edge) / (1 - s / exact), 1);
@@ -53,7 +58,8 @@ static void efficiency_alone(const struct dsched_efficiency_inputs *in,
     out->delay_frac = 1 / (1 + DSCHED_PRIOR_ALONE_FRAC * n_alone);
     out->is_prior = n_alone > 0;
     if (in->optimizer == DSCHED_OPTIMIZER_SGD && efficiency_is_known(in->rate_curvature) &&
-        in->rate_curvature >= dsched_stability_edge(in->rule, in->momentum, in->merge, in->delay)) {
+        !efficiency_is_below(in->rate_curvature,
+                             dsched_stability_edge(in->rule, in->momentum, in->merge, in->delay))) {
         out->delay_frac = 0;
         out->is_prior = 0;
     }

@@ -51,14 +51,46 @@ static int stability_delayed(double s, double m, uint32_t merge, uint32_t delay)
     return dsched_stability_inside(c, a + 2);
 }
 
-static int stability_apart(double s, double m, uint32_t delay) {
-    double c[DSCHED_MAX_DEGREE + 1] = {0};
-    c[delay] = 1;
-    c[delay - 1] -= m;
-    for (uint32_t i = 0; i < delay; i++) {
-        c[i] += s;
+struct stability_map {
+    double a11, a12, a21, a22;
+};
+
+static struct stability_map stability_after(struct stability_map t, uint32_t n) {
+    struct stability_map m = {1, 0, 0, 1};
+    for (uint32_t i = 0; i < n; i++) {
+        m = (struct stability_map){m.a11 * t.a11 + m.a12 * t.a21, m.a11 * t.a12 + m.a12 * t.a22,
+                                   m.a21 * t.a11 + m.a22 * t.a21, m.a21 * t.a12 + m.a22 * t.a22};
     }
-    return dsched_stability_inside(c, delay);
+    return m;
+}
+
+/* The distance of a rank from the mean. x = (distance, eta * velocity) at the start of a generation
+ * becomes M x - P z^-L D, where D = u x - beta z^-L D is the distance that the generation makes,
+ * which is taken back once it lands. The root z = 1 is a distance from before the start, which
+ * nothing takes back and no rank has; it is divided out. */
+static int stability_apart(double s, double m, uint32_t merge, uint32_t delay) {
+    const struct stability_map t = {1 - s, -m, s, m};
+    uint32_t late = (delay + merge - 1) / merge; /* L */
+    uint32_t n_rest = late * merge - delay;      /* iterations of a generation after the landing */
+    struct stability_map gen = stability_after(t, merge);
+    struct stability_map rest = stability_after(t, n_rest);
+    double trace = gen.a11 + gen.a22;
+    double det = gen.a11 * gen.a22 - gen.a12 * gen.a21;
+    double beta = rest.a11 - 1;
+    double u1 = gen.a11 - 1;
+    double u2 = gen.a12;
+    double c[DSCHED_MAX_DEGREE + 1] = {0};
+    c[late + 2] += 1;
+    c[late + 1] -= trace;
+    c[late] += det;
+    c[2] += beta;
+    c[1] += u1 * rest.a11 + u2 * rest.a21 - beta * trace;
+    c[0] += beta * det - u1 * (gen.a22 * rest.a11 - gen.a12 * rest.a21) -
+            u2 * (gen.a11 * rest.a21 - gen.a21 * rest.a11);
+    for (uint32_t i = late + 1; i > 0; i--) {
+        c[i] += c[i + 1];
+    }
+    return dsched_stability_inside(c + 1, late + 1);
 }
 
 static int stability_holds(enum dsched_rule rule, double s, double m, uint32_t merge,
@@ -66,9 +98,13 @@ static int stability_holds(enum dsched_rule rule, double s, double m, uint32_t m
     if (rule == DSCHED_DELAYED) {
         return stability_delayed(s, m, merge, delay);
     }
-    int is_alone = rule == DSCHED_AVERAGED && merge + delay > 1;
-    uint32_t behind = delay == 0 ? 1 : (delay + merge - 1) / merge;
-    return stability_delayed(s, m, 1, 0) && (!is_alone || stability_apart(s, m, behind));
+    if (!stability_delayed(s, m, 1, 0)) {
+        return 0;
+    }
+    if (rule == DSCHED_LOOKAHEAD) {
+        return delay == 0 || s < 1;
+    }
+    return rule != DSCHED_AVERAGED || stability_apart(s, m, merge, delay);
 }
 
 double dsched_stability_edge(enum dsched_rule rule, double momentum, uint32_t merge,
@@ -83,7 +119,7 @@ double dsched_stability_edge(enum dsched_rule rule, double momentum, uint32_t me
     double above = 1e-6;
     while (above < 16 && stability_holds(rule, above, momentum, merge, delay)) {
         stable = above;
-        above *= 1.25;
+        above *= 1.1;
     }
     for (int i = 0; i < 50 && stable > 0; i++) {
         double middle = (stable + above) / 2;

@@ -75,23 +75,29 @@ void dsched_noise_add(struct dsched_noise *noise, const struct dsched_noise_part
 void dsched_noise_get(const struct dsched_noise *noise, struct dsched_noise_estimate *out);
 
 /* --- stability ----------------------------------------------------------------------------------
- * On a quadratic of curvature lambda, a rule with rate eta is stable for eta * lambda below an
- * edge. delayed, mean of k merged gradients, delay tau, a = tau / k, f = (tau mod k) / k: the share
- * f of a generation was taken one update earlier than the rest, so per update A' = A + m (A - A_1)
- * - eta lambda ((1 - f) A_a + f A_{a+1})       (A_i: i updates ago) z^(a+2) - (1 + m) z^(a+1) + m
- * z^a + eta lambda ((1 - f) z + f) = 0. k = 1, m = 0: 2 sin(pi / (2 (2 tau + 1))). k = 1, tau = 1:
- * 1 - m. tau = 0: 2 (1 + m). lookahead: the mean over ranks of the working weights A + P(A, g_r) is
- * A plus the step in flight, when the optimizer is linear in the gradient and ranks share their
- * curvature. So the mean, and identical ranks, follow the recursion of exact: the edge is that of
- * tau = 0. averaged: corrections M - D_r sum to 0, so the mean of the ranks follows exact, too. The
- * distance of a rank from the mean follows, for k = 1, z^tau - m z^(tau-1) + eta lambda (z^(tau-1)
- * + ... + 1) = 0, whose edge for m = 0 is 1 at every tau >= 1. The edge is the smaller of the two.
- * For k > 1 it is taken with ceil(tau / k) generations, at least one, which for m = 0 is 1 again.
- * All ours but the first closed form. */
+ * On a quadratic of curvature lambda, a rule with rate eta is stable for s = eta * lambda below an
+ * edge. k is the merge, tau the delay, m the momentum.
+ * - exact: z^2 - (1 + m - s) z + m = 0, so 2 (1 + m).
+ * - delayed, mean of merged gradients: with a = floor(tau / k) and f = (tau mod k) / k, the share f
+ *   of a generation was taken one update earlier than the rest, so per update
+ *   z^(a+2) - (1 + m) z^(a+1) + m z^a + s ((1 - f) z + f) = 0.
+ *   k = 1, m = 0: 2 sin(pi / (2 (2 tau + 1))). k = 1, tau = 1: 1 - m.
+ * - lookahead: the mean over ranks of the working weights A + P(A, g_r) is A plus the step in
+ *   flight, when the optimizer is linear in the gradient and ranks share their curvature. So the
+ *   mean, and identical ranks, follow the recursion of exact. The distance of a rank from the mean
+ *   is -eta (g_r - mean g) of the iteration before, so z = -s: whatever m is, ranks whose gradients
+ *   differ at all drift apart beyond s = 1. The edge at tau = 1 is that 1.
+ * - averaged: corrections M - D_r sum to 0, so the mean of the ranks follows exact, too. The
+ *   distance of a rank from the mean grows by its own steps and is taken back when they land:
+ *   z^tau - m z^(tau-1) + s (z^(tau-1) + ... + 1) = 0 for k = 1,
+ *   whose edge is 1 for m = 0 at every tau >= 1, and 1 + m at tau = 1. For k > 1 the same follows
+ *   from the k-th power of one step. The edge is the smaller of the mean's and the distance's, and
+ *   the first: for m = 0 and even k a root only touches the circle at s = 1.
+ * All ours but the closed forms of exact and of m = 0. */
 
 /* Edge of eta * lambda for SGD. 0: `momentum` is not in [0, 1), a limit is broken, or the edge is
  * below 1e-6. Merge 1..DSCHED_MAX_MERGE, delay 0..DSCHED_MAX_DELAY. For exact, merge and delay are
- * ignored. Deterministic, about 100 tests of a polynomial of degree <= 66 by Schur and Cohn. */
+ * ignored. Deterministic, about 200 tests of a polynomial of degree <= 66 by Schur and Cohn. */
 double dsched_stability_edge(enum dsched_rule rule, double momentum, uint32_t merge,
                              uint32_t delay);
 
@@ -106,9 +112,9 @@ int dsched_stability_inside(const double *coefficients, uint32_t degree);
  * delay, delayed, SGD: the share of exact's margin that is left (ours; 0 at the edge),
  *   d = (1 - s / edge(tau, k)) / (1 - s / edge(0)), s = eta * lambda, at most 1.
  * delay, delayed, Adam or unknown: tau = 0: 1; tau = 1: a prior; above: 0 unless measured.
- * lookahead, averaged: linear optimizers lose nothing on quadratics; 0 when s is known to be at the
- *   edge; else a prior of 1 / (1 + 0.01 (k - 1 + tau)), one hundredth for each iteration that a
- * rank goes on alone, which keeps them behind exact in ties. */
+ * lookahead, averaged: linear optimizers lose nothing on quadratics; 0 when s is known to be at
+ *   the edge; else a prior of 1 / (1 + 0.01 (k - 1 + tau)), one hundredth for each iteration that a
+ *   rank goes on alone, which keeps them behind exact in ties. */
 struct dsched_efficiency_inputs {
     enum dsched_rule rule;
     enum dsched_optimizer_class optimizer;
