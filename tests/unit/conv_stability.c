@@ -117,7 +117,8 @@ static void plain_edges_have_a_closed_form(void **unused) {
 
 static void momentum_edges_of_one_boundary(void **unused) {
     (void)unused;
-    for (double m = 0; m < 0.995; m += 0.03) {
+    for (int i = 0; i <= 33; i++) {
+        double m = 0.03 * i;
         double exact = dsched_stability_edge(DSCHED_EXACT, m, 1, 0);
         assert_true(fabs(exact / (2 * (1 + m)) - 1) < 1e-6);
         assert_true(fabs(dsched_stability_edge(DSCHED_DELAYED, m, 1, 1) / (1 - m) - 1) < 1e-6);
@@ -146,7 +147,8 @@ static void delayed_edges_are_those_of_the_recursion(void **unused) {
 /* The anchor may look fine while ranks go apart: their sum cancels but for rounding. */
 static void lookahead_edges_are_those_of_the_recursion(void **unused) {
     (void)unused;
-    for (double m = 0; m < 0.95; m += 0.1) {
+    for (int i = 0; i <= 9; i++) {
+        double m = 0.1 * i;
         double edge = dsched_stability_edge(DSCHED_LOOKAHEAD, m, 1, 1);
         assert_edge(run_lookahead(0.96 * edge, m, N_LONG), run_lookahead(1.04 * edge, m, N_LONG));
     }
@@ -257,8 +259,8 @@ static void nothing_known_keeps_delayed_out(void **unused) {
                                           .noise_samples = DSCHED_UNKNOWN,
                                           .rate_curvature = DSCHED_UNKNOWN,
                                           .measured_frac = DSCHED_UNKNOWN};
-    for (double m = 0; m < 1; m += 0.09) {
-        in.momentum = m;
+    for (int i = 0; i <= 11; i++) {
+        in.momentum = 0.09 * i;
         assert_true(predict(&in).progress_frac == 0 && predict(&in).is_prior);
     }
     in.momentum = 0.9;

@@ -50,8 +50,8 @@ static void ratios_keep_their_order(void **unused) {
         uint32_t merge = 1 + (uint32_t)testing_random_below(&state, DSCHED_MAX_MERGE);
         double last = INFINITY;
         assert_true(ratio(&walk, 1, 1) == 1);
-        for (double d = 0; d <= 1; d += 0.25) {
-            double now = ratio(&walk, merge, d);
+        for (int quarters = 0; quarters <= 4; quarters++) {
+            double now = ratio(&walk, merge, quarters / 4.0);
             assert_true(isfinite(now) && now >= 0);
             /* Far above 0 only drift counts: less of it leaves more loss. */
             if (walk.excess > walk.n_iterations * walk.drift + 1) {

@@ -242,7 +242,8 @@ uint32_t dsched_disagreement_merge(const struct dsched_disagreement *disagreemen
  * of the schedule that is linear in slope cancels. z feeds a CUSUM with allowance 1/2. Inside a
  * plan window a second CUSUM with allowance 1 sums how far each loss is above the mean of the exact
  * window before, so that a loss that climbs quickly is seen before the window ends; a falling loss
- * cannot set it off. Each is given half of the false-alarm rate, per window. */
+ * cannot set it off. Each is given half of the false-alarm rate, per window. Losses of different
+ * iterations are taken as independent: feed those of single batches, no moving averages. */
 enum dsched_drift_result {
     DSCHED_DRIFT_UNDECIDED = 0,
     DSCHED_DRIFT_FINE = 1, /* the drift of a whole plan window is below epsilon of the loss, with
