@@ -8,8 +8,10 @@
 /* Allowances of the two CUSUMs, in deviations: half of the shift that each is quickest to see. */
 #define DRIFT_TRIPLE_ALLOWANCE 0.5
 #define DRIFT_LEVEL_ALLOWANCE  1.0
-/* One wild loss is not a drift: it takes several that agree. */
-#define DRIFT_CLIP 4.0
+/* One wild figure is not a drift, two that agree may be one: the level's clip is just below its
+ * threshold at the default options. */
+#define DRIFT_TRIPLE_CLIP 4.0
+#define DRIFT_LEVEL_CLIP  8.0
 /* Norms before their average means something, and how slowly it follows. */
 #define DRIFT_MIN_NORMS   8u
 #define DRIFT_NORM_MEMORY 64.0
@@ -117,8 +119,10 @@ static void drift_close_triple(struct dsched_drift *drift) {
     drift->variance_sum += error * error;
     drift->level = level;
     drift->span_iterations = 2 * fits[1].mean_x;
-    drift->triple_cusum = fmax(
-        drift->triple_cusum + fmin(fmax(z, -DRIFT_CLIP), DRIFT_CLIP) - DRIFT_TRIPLE_ALLOWANCE, 0);
+    drift->triple_cusum =
+        fmax(drift->triple_cusum + fmin(fmax(z, -DRIFT_TRIPLE_CLIP), DRIFT_TRIPLE_CLIP) -
+                 DRIFT_TRIPLE_ALLOWANCE,
+             0);
     double n = (double)drift->n_triples;
     double upper = (drift->drift_sum + 1.96 * sqrt(drift->variance_sum)) / n;
     if (drift->triple_cusum > drift->triple_limit) {
@@ -137,7 +141,7 @@ static void drift_check_level(struct dsched_drift *drift, double loss) {
     double level = fit->y0 + fit->mean_y;
     double deviation =
         fmax(sqrt(drift_fit_residual(fit) / (fit->n - 2.0)), drift_least_deviation(level));
-    double z = fmin(fmax((loss - level) / deviation, -DRIFT_CLIP), DRIFT_CLIP);
+    double z = fmin(fmax((loss - level) / deviation, -DRIFT_LEVEL_CLIP), DRIFT_LEVEL_CLIP);
     drift->level_cusum = fmax(drift->level_cusum + z - DRIFT_LEVEL_ALLOWANCE, 0);
     if (drift->level_cusum > drift->level_limit) {
         drift->result = DSCHED_DRIFT_DRIFTING;
