@@ -77,6 +77,24 @@ static void straight_lines_have_closed_ratios(void **unused) {
     assert_true(ratio(&still, 3, 0) == 1);
 }
 
+/* One merged update from 0, without drift, is the mean of one folded normal. */
+static void merging_scales_the_deviation(void **unused) {
+    (void)unused;
+    for (uint32_t k = 2; k <= 16; k++) {
+        struct dsched_walk walk = {.deviation = 0.3, .n_iterations = k};
+        const double scaled[] = {0.3 / sqrt(k), 0.3 * sqrt(k), 0.3};
+        double exact = 0;
+        for (uint32_t i = 0; i < k; i++) {
+            exact = dsched_walk_mean(exact, 0, 0.3);
+        }
+        for (int scaling = DSCHED_WALK_MEAN; scaling <= DSCHED_WALK_SQRT; scaling++) {
+            walk.scaling = (enum dsched_walk_scaling)scaling;
+            double expected = dsched_walk_mean(0, 0, scaled[scaling]) / exact;
+            assert_true(fabs(ratio(&walk, k, 1) / expected - 1) < 1e-9);
+        }
+    }
+}
+
 static struct dsched_admission_inputs sample_inputs(uint64_t *state) {
     struct dsched_admission_inputs in = {.walk = sample_walk(state), .max_merge = 16};
     in.efficiency = (struct dsched_efficiency_inputs){
@@ -176,6 +194,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_mean_is_that_of_a_folded_normal),
     cmocka_unit_test(ratios_keep_their_order),
     cmocka_unit_test(straight_lines_have_closed_ratios),
+    cmocka_unit_test(merging_scales_the_deviation),
     cmocka_unit_test(an_admission_names_the_limit_it_met),
     cmocka_unit_test(senseless_walks_are_refused),
 };
