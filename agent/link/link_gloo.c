@@ -147,6 +147,12 @@ static int gloo_close(struct link *link) {
         return 0;
     }
     struct gloo_link *self = gloo_of(link);
+    struct deft_error reason;
+    if (link_queue_settle(&self->queue, GLOO_PATIENCE_NS)) {
+        (void)deft_fail(&reason, DEFT_CANCELLED, 0,
+                        "the link was closed while an all-reduce waited for its peers");
+        gloo_abort(link, &reason);
+    }
     if (link_queue_stop(&self->queue, GLOO_PATIENCE_NS)) {
         return 1;
     }

@@ -74,6 +74,12 @@ static int mem_close(struct link *link) {
     if (link == NULL) {
         return 0;
     }
+    struct deft_error reason;
+    if (link_queue_settle(&mem_of(link)->queue, MEM_PATIENCE_NS)) {
+        (void)deft_fail(&reason, DEFT_CANCELLED, 0,
+                        "the link was closed while an all-reduce waited for its peers");
+        mem_abort(link, &reason);
+    }
     if (link_queue_stop(&mem_of(link)->queue, MEM_PATIENCE_NS)) {
         return 1;
     }

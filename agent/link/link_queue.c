@@ -204,6 +204,23 @@ void link_queue_failure(struct link_queue *queue, struct deft_error *out_error) 
     (void)pthread_mutex_unlock(&queue->lock);
 }
 
+int link_queue_settle(struct link_queue *queue, int64_t patience_ns) {
+    int64_t deadline_ns = clock_monotonic_ns() + patience_ns;
+    int still_runs;
+    if (queue->n_workers == 0) {
+        return 0;
+    }
+    (void)pthread_mutex_lock(&queue->lock);
+    queue->stopping = 1;
+    (void)pthread_cond_broadcast(&queue->work);
+    while (queue->n_exited < queue->n_workers &&
+           queue_wait_until(&queue->done, &queue->lock, deadline_ns) != ETIMEDOUT) {
+    }
+    still_runs = queue->n_exited < queue->n_workers;
+    (void)pthread_mutex_unlock(&queue->lock);
+    return still_runs;
+}
+
 int link_queue_stop(struct link_queue *queue, int64_t patience_ns) {
     int64_t deadline_ns = INT64_MAX;
     int stuck;

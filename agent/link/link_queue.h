@@ -46,6 +46,10 @@ DEFT_NODISCARD enum deft_status link_queue_wait(struct link_queue *queue, struct
                                                 int64_t deadline_ns);
 void link_queue_abort(struct link_queue *queue, const struct deft_error *reason);
 void link_queue_failure(struct link_queue *queue, struct deft_error *out_error);
+/* Waits at most `patience_ns` until all that was posted has run; posts fail from now on. Returns 1
+ * when something still runs: its peers do not answer, and an abort is due before link_queue_stop.
+ */
+int link_queue_settle(struct link_queue *queue, int64_t patience_ns);
 /* Runs what is queued, then ends the threads. When the queue has failed, waits at most
  * `patience_ns` for the running ops. Returns 1 when a thread is stuck and was left behind, else 0.
  */

@@ -4,10 +4,17 @@
 
 #include "runtime/runtime.h"
 
+int admission_allows(const struct deft_runtime *rt, enum dsched_rule rule) {
+    static const uint32_t needs[DSCHED_N_RULES] = {[DSCHED_DELAYED] = DEFT_CAN_SKIP,
+                                                   [DSCHED_LOOKAHEAD] = DEFT_CAN_PREVIEW,
+                                                   [DSCHED_AVERAGED] = DEFT_CAN_AVERAGE};
+    uint32_t can = __atomic_load_n(&rt->options.capabilities, __ATOMIC_RELAXED);
+    return (needs[rule] & ~can) == 0;
+}
+
 /* The first reason against running `plan`, or DEFT_OK. */
 static enum deft_status admission_judge(const struct deft_runtime *rt, uint64_t seq,
                                         const struct dsched_plan *plan, struct deft_error *error) {
-    uint32_t can = __atomic_load_n(&rt->options.capabilities, __ATOMIC_RELAXED);
     uint64_t n_bytes = engine_bytes(plan, &rt->space);
     if ((plan->rule == DSCHED_LOOKAHEAD || plan->rule == DSCHED_AVERAGED) &&
         !gradspace_has_parameters(&rt->space)) {
@@ -15,9 +22,7 @@ static enum deft_status admission_judge(const struct deft_runtime *rt, uint64_t 
                          "plan %" PRIu64 ": rule %s needs registered f32 or f64 parameters", seq,
                          dsched_rule_name(plan->rule));
     }
-    if ((plan->rule == DSCHED_LOOKAHEAD && (can & DEFT_CAN_PREVIEW) == 0) ||
-        (plan->rule == DSCHED_DELAYED && (can & DEFT_CAN_SKIP) == 0) ||
-        (plan->rule == DSCHED_AVERAGED && (can & DEFT_CAN_AVERAGE) == 0)) {
+    if (!admission_allows(rt, plan->rule)) {
         return deft_fail(error, DEFT_UNSUPPORTED, 0,
                          "plan %" PRIu64 ": this program's loop cannot run rule %s", seq,
                          dsched_rule_name(plan->rule));

@@ -47,10 +47,13 @@ void boundary_retire(struct deft_runtime *rt, struct engine_op *op) {
 /* --- the control channel ---------------------------------------------------------------------- */
 
 /* Which plan this rank votes for. A newer offer waits until no result that is still under way can
- * switch to the older candidate. */
+ * switch to the older candidate; so does the end of one that the loop turned out to be unable to
+ * run.
+ */
 static void boundary_choose_candidate(struct deft_runtime *rt) {
     if (rt->candidate != NULL && rt->candidate_until == 0 &&
-        __atomic_load_n(&rt->mailbox.offered, __ATOMIC_RELAXED) != NULL) {
+        (__atomic_load_n(&rt->mailbox.offered, __ATOMIC_RELAXED) != NULL ||
+         !admission_allows(rt, rt->candidate->plan.rule))) {
         rt->candidate_until = rt->iteration + CONTROL_LAG;
     }
     if (rt->candidate != NULL && rt->candidate_until != 0 && rt->iteration >= rt->candidate_until) {
@@ -60,7 +63,23 @@ static void boundary_choose_candidate(struct deft_runtime *rt) {
     if (rt->candidate == NULL) {
         rt->candidate = mailbox_take(&rt->mailbox);
         rt->candidate_until = 0;
+        if (rt->candidate != NULL && !admission_allows(rt, rt->candidate->plan.rule)) {
+            mailbox_retire(&rt->mailbox, rt->candidate);
+            rt->candidate = NULL;
+        }
     }
+}
+
+/* An agreement ends the wish. The votes that are still under way repeat it, on all ranks alike, and
+ * neither count nor end a newer wish. */
+static uint32_t boundary_agree(const struct deft_runtime *rt, int result, int *wished,
+                               uint64_t *quiet_until) {
+    if (!result || rt->iteration < *quiet_until) {
+        return 0;
+    }
+    __atomic_store_n(wished, 0, __ATOMIC_RELAXED);
+    *quiet_until = rt->iteration + CONTROL_LAG + 1;
+    return 1;
 }
 
 static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error *error) {
@@ -94,14 +113,10 @@ static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error
     rt->switching = result.agreed && result.seq > rt->engine->seq && rt->candidate != NULL &&
                     rt->candidate->seq == result.seq;
     rt->update.stop_agreed = (uint32_t)result.stop;
-    rt->update.drain_agreed = (uint32_t)result.drain;
-    rt->update.finish_agreed = (uint32_t)result.finish;
-    if (result.drain) {
-        __atomic_store_n(&rt->drain_wished, 0, __ATOMIC_RELAXED);
-    }
-    if (result.finish) {
-        __atomic_store_n(&rt->finish_wished, 0, __ATOMIC_RELAXED);
-    }
+    rt->update.drain_agreed =
+        boundary_agree(rt, result.drain, &rt->drain_wished, &rt->drain_quiet_until);
+    rt->update.finish_agreed =
+        boundary_agree(rt, result.finish, &rt->finish_wished, &rt->finish_quiet_until);
     return DEFT_OK;
 }
 

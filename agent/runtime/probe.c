@@ -26,15 +26,18 @@ static enum deft_status probe_wait(struct deft_runtime *rt, struct runtime_link 
  * them up. */
 static enum deft_status probe_once(struct deft_runtime *rt, struct runtime_link *link, float *data,
                                    uint64_t n_bytes, int64_t *out_ns, struct deft_error *error) {
-    struct link_op align = {.data = data, .elements = 1, .dtype = LINK_F32, .reduce = LINK_SUM};
-    struct link_op op = {
+    struct link_op *align = &rt->scratch[0];
+    struct link_op *op = &rt->scratch[1];
+    enum deft_status status;
+    *align = (struct link_op){.data = data, .elements = 1, .dtype = LINK_F32, .reduce = LINK_SUM};
+    *op = (struct link_op){
         .data = data, .elements = n_bytes / sizeof(float), .dtype = LINK_F32, .reduce = LINK_SUM};
-    enum deft_status status = probe_wait(rt, link, &align, error);
+    status = probe_wait(rt, link, align, error);
     if (status == DEFT_OK) {
-        status = probe_wait(rt, link, &op, error);
+        status = probe_wait(rt, link, op, error);
     }
     if (status == DEFT_OK) {
-        *out_ns = op.end_ns - op.start_ns;
+        *out_ns = op->end_ns - op->start_ns;
     }
     return status;
 }
@@ -42,12 +45,17 @@ static enum deft_status probe_once(struct deft_runtime *rt, struct runtime_link 
 /* All ranks must stop at the same size: the slowest decides. */
 static enum deft_status probe_slowest(struct deft_runtime *rt, int64_t ns, int64_t *out_ns,
                                       struct deft_error *error) {
-    int64_t values[CONTROL_VALUES] = {ns};
-    struct link_op op = {
-        .data = values, .elements = CONTROL_VALUES, .dtype = LINK_I64, .reduce = LINK_MAX};
-    enum deft_status status = probe_wait(rt, &rt->control_link, &op, error);
+    struct link_op *op = &rt->scratch[0];
+    enum deft_status status;
+    memset(rt->scratch_values, 0, sizeof(rt->scratch_values));
+    rt->scratch_values[0] = ns;
+    *op = (struct link_op){.data = rt->scratch_values,
+                           .elements = CONTROL_VALUES,
+                           .dtype = LINK_I64,
+                           .reduce = LINK_MAX};
+    status = probe_wait(rt, &rt->control_link, op, error);
     if (status == DEFT_OK) {
-        *out_ns = values[0];
+        *out_ns = rt->scratch_values[0];
     }
     return status;
 }

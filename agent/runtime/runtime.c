@@ -309,6 +309,7 @@ void deft_close(struct deft_runtime *rt) {
     free(rt->was_given);
     free(rt->readiness_sum_ns);
     free(rt->states);
+    free(rt->scratch_data);
     free(rt->first_plan);
     gradspace_done(&rt->space);
     for (size_t i = 0; i < sizeof(rt->strings) / sizeof(rt->strings[0]); i++) {

@@ -66,6 +66,11 @@ struct deft_runtime {
     uint32_t n_links;
     struct runtime_link control_link;
     struct control control;
+    /* For blocking collectives beside the engine. After a failure a link may still write here, so
+     * none of it is on a stack or the caller's; the next one has it, or deft_close. */
+    struct link_op scratch[2];
+    int64_t scratch_values[CONTROL_VALUES];
+    void *scratch_data;          /* NULL between collectives */
     struct state_buffer *states; /* registered optimizer state */
     uint32_t n_states;
     struct star *star;
@@ -103,6 +108,8 @@ struct deft_runtime {
     int stop_wished; /* atomic */
     int drain_wished;
     int finish_wished;
+    uint64_t drain_quiet_until; /* results up to this boundary are of votes before the agreement */
+    uint64_t finish_quiet_until;
 
     /* Failure: the watch's thread may write `lost`. */
     pthread_mutex_t failure_lock;
@@ -153,6 +160,8 @@ void boundary_anchor(struct deft_runtime *rt);
 DEFT_NODISCARD enum deft_status admission_offer(struct deft_runtime *rt, uint64_t seq,
                                                 uint64_t hash, const void *bytes, size_t n_bytes,
                                                 struct deft_error *error);
+/* The caller's loop can run plans of `rule`, as far as it has said by now. */
+int admission_allows(const struct deft_runtime *rt, enum dsched_rule rule);
 /* The plan of options.first_plan, which there is, runs from the first iteration on. */
 DEFT_NODISCARD enum deft_status admission_first(struct deft_runtime *rt, struct deft_error *error);
 

@@ -69,8 +69,38 @@ static enum deft_status state_reduce(struct deft_runtime *rt, struct state_buffe
     return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
 }
 
+/* Whether all ranks have registered as many buffers: a rank whose first step was skipped has its
+ * state later than the others, and buffers are paired by their order. */
+static enum deft_status state_is_alike(struct deft_runtime *rt, int *out_alike,
+                                       struct deft_error *error) {
+    struct link_op *op = &rt->scratch[0];
+    enum deft_status status;
+    memset(rt->scratch_values, 0, sizeof(rt->scratch_values));
+    rt->scratch_values[0] = rt->n_states;
+    rt->scratch_values[1] = ~(int64_t)rt->n_states;
+    *op = (struct link_op){.data = rt->scratch_values,
+                           .elements = CONTROL_VALUES,
+                           .dtype = LINK_I64,
+                           .reduce = LINK_MAX};
+    status = rt->control_link.ops->post(rt->control_link.link, op);
+    if (status == DEFT_OK) {
+        status = rt->control_link.ops->wait(rt->control_link.link, op, INT64_MAX);
+    }
+    if (status != DEFT_OK) {
+        return failure_from_link(rt, &rt->control_link, status, error);
+    }
+    *out_alike = rt->scratch_values[0] == ~rt->scratch_values[1];
+    return DEFT_OK;
+}
+
 enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error) {
-    return state_reduce(rt, rt->states, rt->n_states, error);
+    int is_alike = 1;
+    enum deft_status status = DEFT_OK;
+    if (rt->control.link != NULL) {
+        status = state_is_alike(rt, &is_alike, error);
+    }
+    return status == DEFT_OK && is_alike ? state_reduce(rt, rt->states, rt->n_states, error)
+                                         : status;
 }
 
 /* A collective call on demand is possible now. */
@@ -87,30 +117,75 @@ static enum deft_status state_check(const struct deft_runtime *rt, const char *c
     return DEFT_OK;
 }
 
+/* Sums `rt->scratch_data`, [elements], over the ranks. On failure the data stays where a link may
+ * still write to it. */
+static enum deft_status state_sum(struct deft_runtime *rt, uint64_t elements, enum link_dtype dtype,
+                                  struct deft_error *error) {
+    const struct runtime_link *link = &rt->links[0];
+    struct link_op *op = &rt->scratch[0];
+    enum deft_status status;
+    *op = (struct link_op){
+        .data = rt->scratch_data, .elements = elements, .dtype = dtype, .reduce = LINK_SUM};
+    status = link->ops->post(link->link, op);
+    if (status == DEFT_OK) {
+        status = link->ops->wait(link->link, op, INT64_MAX);
+    }
+    return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
+}
+
+static enum deft_status state_scratch(struct deft_runtime *rt, size_t n_bytes,
+                                      struct deft_error *error) {
+    rt->scratch_data = calloc(1, n_bytes);
+    return rt->scratch_data != NULL
+               ? DEFT_OK
+               : deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to share %zu bytes", n_bytes);
+}
+
+static void state_scratch_done(struct deft_runtime *rt) {
+    free(rt->scratch_data);
+    rt->scratch_data = NULL;
+}
+
 enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,
                               enum deft_dtype dtype, struct deft_error *error) {
-    struct state_buffer buffer = {
-        .data = data, .elements = elements, .dtype = (enum dsched_dtype)dtype};
+    enum dsched_dtype type = (enum dsched_dtype)dtype;
     enum deft_status status = state_check(rt, "deft_average", error);
     if (status != DEFT_OK) {
         return status;
     }
     if (data == NULL || elements == 0 || elements > DSCHED_MAX_ELEMENTS ||
-        dsched_dtype_bytes(buffer.dtype) == 0) {
+        dsched_dtype_bytes(type) == 0) {
         return deft_fail(error, DEFT_INVALID, 0,
                          "deft_average expects memory, 1..2^40 elements and a known type");
     }
-    return rt->options.n_ranks == 1 ? DEFT_OK : state_reduce(rt, &buffer, 1, error);
+    if (rt->options.n_ranks == 1) {
+        return DEFT_OK;
+    }
+    size_t n_bytes = (size_t)elements * dsched_dtype_bytes(type);
+    status = state_scratch(rt, n_bytes, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    (void)kernels_copy(type, rt->scratch_data, data, elements, 1.0 / (double)rt->options.n_ranks);
+    status = state_sum(rt, elements, (enum link_dtype)type, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    if (isfinite(kernels_norm(type, rt->scratch_data, elements))) {
+        memcpy(data, rt->scratch_data, n_bytes);
+    } else {
+        memset(data, 0, n_bytes);
+    }
+    state_scratch_done(rt);
+    return DEFT_OK;
 }
 
 /* Links sum floating-point numbers: two bytes at a time as one of them, and zeros from all ranks
  * but `root`, so that every bit pattern comes through, at twice its bytes. */
 enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *data, size_t n_bytes,
                                 struct deft_error *error) {
-    const struct runtime_link *link = &rt->links[0];
     enum deft_status status = state_check(rt, "deft_broadcast", error);
     size_t n_pairs = n_bytes / 2 + n_bytes % 2;
-    struct link_op op = {.elements = n_pairs, .dtype = LINK_F32, .reduce = LINK_SUM};
     uint8_t *bytes = data;
     float *pairs;
     if (status == DEFT_OK && (root < 0 || root >= rt->options.n_ranks)) {
@@ -120,25 +195,22 @@ enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *dat
     if (status != DEFT_OK || n_bytes == 0 || rt->options.n_ranks == 1) {
         return status;
     }
-    pairs = calloc(n_pairs, sizeof(*pairs));
-    if (pairs == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to share %zu bytes", n_bytes);
+    status = state_scratch(rt, n_pairs * sizeof(*pairs), error);
+    if (status != DEFT_OK) {
+        return status;
     }
+    pairs = rt->scratch_data;
     for (size_t i = 0; rt->options.rank == root && i < n_bytes; i++) {
         pairs[i / 2] += (float)bytes[i] * (i % 2 == 0 ? 1.0f : 256.0f);
     }
-    op.data = pairs;
-    status = link->ops->post(link->link, &op);
-    if (status == DEFT_OK) {
-        status = link->ops->wait(link->link, &op, INT64_MAX);
-    }
+    status = state_sum(rt, n_pairs, LINK_F32, error);
     if (status != DEFT_OK) {
-        return failure_from_link(rt, link, status, error); /* the link may still write: no free */
+        return status;
     }
     for (size_t i = 0; rt->options.rank != root && i < n_bytes; i++) {
         uint32_t pair = (uint32_t)pairs[i / 2];
         bytes[i] = (uint8_t)(i % 2 == 0 ? pair : pair >> 8);
     }
-    free(pairs);
+    state_scratch_done(rt);
     return DEFT_OK;
 }

@@ -151,11 +151,19 @@ class Runtime:
         self._library = library
         self._error = Error()
         self._handle = _RUNTIME()
+        self._last_stats, self._last_plan = Stats(), b""  # what a closed runtime says
         self.update = Update()
         self._check(library.deft_open(ctypes.byref(options), ctypes.byref(self._handle),
                                       ctypes.byref(self._error)))
         # Bound once: these run for every tensor of every iteration.
         self._grad_ready = library.deft_grad_ready
+
+    @property
+    def _open(self) -> _RUNTIME:
+        """The handle; a closed runtime has none, and C would not ask."""
+        if not self._handle:
+            raise errors.WrongUse("this runtime is closed (after close(), or in a forked child)")
+        return self._handle
 
     def _check(self, status: int) -> None:
         if status != 0:
@@ -168,84 +176,96 @@ class Runtime:
         number = ctypes.c_uint32()
         tensor = Tensor(name.encode(), elements, dtype, address)
         self._check(self._library.deft_tensor_add(
-            self._handle, ctypes.byref(tensor), ctypes.byref(number), ctypes.byref(self._error)))
+            self._open, ctypes.byref(tensor), ctypes.byref(number), ctypes.byref(self._error)))
         return number.value
 
     def state_add(self, address: int, elements: int, dtype: int) -> None:
-        self._check(self._library.deft_state_add(self._handle, address, elements, dtype,
+        self._check(self._library.deft_state_add(self._open, address, elements, dtype,
                                                  ctypes.byref(self._error)))
 
     def commit(self) -> None:
         """Collective."""
-        self._check(self._library.deft_commit(self._handle, ctypes.byref(self._error)))
+        self._check(self._library.deft_commit(self._open, ctypes.byref(self._error)))
 
     def forward_begin(self) -> None:
-        self._library.deft_forward_begin(self._handle)
+        self._library.deft_forward_begin(self._open)
 
     def backward_begin(self) -> None:
-        self._library.deft_backward_begin(self._handle)
+        self._library.deft_backward_begin(self._open)
 
     def loss(self, value: float) -> None:
-        self._library.deft_loss(self._handle, value)
+        self._library.deft_loss(self._open, value)
 
     def grad_ready(self, number: int, address: Optional[int]) -> bool:
         """False when the gradient came twice or at the wrong time. Link failures are told by
         step()."""
-        return self._grad_ready(self._handle, number, address) == 0
+        return bool(self._handle) and self._grad_ready(self._handle, number, address) == 0
 
     def step(self) -> Update:
         """Collective. The same object each time; its gradients are valid until the next call."""
-        self._check(self._library.deft_step(self._handle, ctypes.byref(self.update),
+        self._check(self._library.deft_step(self._open, ctypes.byref(self.update),
                                             ctypes.byref(self._error)))
         return self.update
 
     def drain(self) -> Update:
         """Collective, like step()."""
-        self._check(self._library.deft_drain(self._handle, ctypes.byref(self.update),
+        self._check(self._library.deft_drain(self._open, ctypes.byref(self.update),
                                              ctypes.byref(self._error)))
         return self.update
 
     def average(self, address: int, elements: int, dtype: int) -> None:
         """Collective."""
-        self._check(self._library.deft_average(self._handle, address, elements, dtype,
+        self._check(self._library.deft_average(self._open, address, elements, dtype,
                                                ctypes.byref(self._error)))
 
     def broadcast(self, root: int, address: int, n_bytes: int) -> None:
         """Collective."""
-        self._check(self._library.deft_broadcast(self._handle, root, address, n_bytes,
+        self._check(self._library.deft_broadcast(self._open, root, address, n_bytes,
                                                  ctypes.byref(self._error)))
 
     def stop_request(self) -> None:
-        self._library.deft_stop_request(self._handle)
+        """Also from a signal handler, also when it is too late."""
+        if self._handle:
+            self._library.deft_stop_request(self._handle)
 
     def drain_request(self) -> None:
-        self._library.deft_drain_request(self._handle)
+        self._library.deft_drain_request(self._open)
 
     def finish_request(self) -> None:
-        self._library.deft_finish_request(self._handle)
+        self._library.deft_finish_request(self._open)
 
     def capabilities_drop(self, capabilities: int) -> None:
-        self._library.deft_capabilities_drop(self._handle, capabilities)
+        self._library.deft_capabilities_drop(self._open, capabilities)
 
     def plan_export(self) -> bytes:
-        n_bytes = self._library.deft_plan_export(self._handle, None, 0)
+        if not self._handle:
+            return self._last_plan
+        n_bytes = self._library.deft_plan_export(self._open, None, 0)
         buffer = ctypes.create_string_buffer(n_bytes)
-        self._library.deft_plan_export(self._handle, buffer, n_bytes)
+        self._library.deft_plan_export(self._open, buffer, n_bytes)
         return buffer.raw
 
     def stats(self) -> Stats:
+        if not self._handle:
+            return self._last_stats
         stats = Stats()
-        self._library.deft_stats(self._handle, ctypes.byref(stats))
+        self._library.deft_stats(self._open, ctypes.byref(stats))
         return stats
 
     def anchor_hash(self) -> int:
-        return self._library.deft_anchor_hash(self._handle)
+        return self._library.deft_anchor_hash(self._open)
 
     def close(self) -> None:
         """Any number of times."""
+        if self._handle:
+            self._last_stats, self._last_plan = self.stats(), self.plan_export()
         handle, self._handle = self._handle, _RUNTIME()
         if handle:
             self._library.deft_close(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
 
     def forget(self) -> None:
         """In a forked child: the parent's sockets and threads are not ours to close."""

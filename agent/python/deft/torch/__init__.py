@@ -79,9 +79,24 @@ def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rules: Iter
     return named
 
 
-def _capabilities(optimizer: torch.optim.Optimizer, rules: Iterable[str]) -> int:
+def _only_exact(model: torch.nn.Module, optimizer: torch.optim.Optimizer,
+                find_unused: bool) -> Optional[str]:
+    """Why nothing but exact plans is possible, or None."""
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if any(p.requires_grad and id(p) not in stepped for p in model.parameters()):
+        return "the optimizer does not step all trained parameters"
+    if find_unused:
+        return "find_unused_parameters is on, and ranks may step different parameters"
+    return None
+
+
+def _capabilities(optimizer: torch.optim.Optimizer, rules: Iterable[str],
+                  only_exact: Optional[str]) -> int:
     wished = set(rules)
     found = 0
+    if only_exact is not None:
+        LOG.warning("deft: %s: training stays exact", only_exact)
+        return 0
     if "lookahead" in wished and preview.find(optimizer) is not None:
         found |= native.CAN_PREVIEW
     elif "lookahead" in wished:
@@ -94,10 +109,10 @@ def _capabilities(optimizer: torch.optim.Optimizer, rules: Iterable[str]) -> int
     return found
 
 
-def _options(library: ctypes.CDLL, optimizer: torch.optim.Optimizer, rules: Iterable[str],
+def _options(library: ctypes.CDLL, optimizer: torch.optim.Optimizer, capabilities: int,
              batch_size: Optional[int]) -> native.Options:
     options = bootstrap.default_options(library)
-    options.capabilities = _capabilities(optimizer, rules)
+    options.capabilities = capabilities
     options.optimizer = native.OPTIMIZERS[preview.kind(optimizer)]
     group = optimizer.param_groups[0]
     options.learning_rate = float(group.get("lr", 0.0))
@@ -126,7 +141,7 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
         rules: update rules that plans may use; ``"delayed"`` is possible but not in the default,
             because it costs accuracy (docs/benchmarks.md).
         find_unused_parameters: some parameters may get no gradient in an iteration; those that no
-            rank used keep ``.grad is None``.
+            rank used keep ``.grad is None``. Plans are exact then.
         gradient_as_bucket_view: between backward and step ``.grad`` is memory of the runtime, which
             saves one copy; after the step it is this rank's own gradient.
         broadcast_buffers: buffers start as rank 0's; a drain replaces floating-point ones that
@@ -149,7 +164,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     rules = tuple(rules)
     named = _check(model, optimizer, rules, delayed_lr_rule)
     library = native.load()
-    options = _options(library, optimizer, rules, batch_size)
+    only_exact = _only_exact(model, optimizer, find_unused_parameters)
+    options = _options(library, optimizer, _capabilities(optimizer, rules, only_exact), batch_size)
     options.write_back = 0 if gradient_as_bucket_view else 1
     if max_pending_bytes is not None:
         options.max_pending_bytes = max_pending_bytes
@@ -166,9 +182,9 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     try:
         made.add_parameters(named)
         if broadcast_buffers:
-            made.buffers = lambda: list(model.buffers())
-        made.share(made.buffers(), 0)
-        made.remember_buffers()
+            made.buffers.list = lambda: list(model.buffers())
+        made.share(made.buffers.list(), 0)
+        made.buffers.remember()
     except BaseException:
         made.close()
         raise
@@ -208,7 +224,7 @@ def drain(wrapped: Any) -> None:
 def average_buffers(wrapped: Any) -> None:
     """Collective: floating-point buffers that forward has changed become their mean over the ranks
     (a drain does it too)."""
-    _of(wrapped).average_buffers()
+    _of(wrapped).buffers.average()
 
 
 def request_stop(wrapped: Any) -> None:

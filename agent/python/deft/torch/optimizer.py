@@ -1,12 +1,25 @@
 """The optimizer's side: the user's own object, whose step() completes the boundary."""
+import sys
 from typing import Any, Callable, Dict, Optional
 
 import torch
 
 from deft import errors
-from deft.torch.session import Session
+from deft.torch.session import STATE_STEPS, Session
 
 _KEY = "deft"  # in state_dict(): what a later job needs to go on with the same plan
+
+
+def _called_by_a_scaler() -> bool:
+    """torch's GradScaler tells nobody that it is there, but calls step() itself."""
+    frame = sys._getframe(2)
+    for _ in range(4):
+        if frame is None:
+            return False
+        if frame.f_globals.get("__name__", "").endswith("grad_scaler"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class SynchronisedOptimizer:
@@ -20,6 +33,9 @@ class SynchronisedOptimizer:
 
         A closure runs once, before the update. Raises DeftError when a peer or a link fails."""
         loss = None
+        if self._deft_session.n_steps < STATE_STEPS and _called_by_a_scaler():
+            self._deft_session.scaler_seen()
+        self._opt_called = True  # schedulers of torch 2 ask; the first step may have nothing due
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -36,14 +52,15 @@ class SynchronisedOptimizer:
         """That of the optimizer, and the running plan. Call deft.torch.drain() on all ranks before:
         what is in flight is in no state_dict."""
         state = super().state_dict()  # type: ignore[misc]
-        state[_KEY] = {"plan": self._deft_session.runtime.plan_export()}
+        plan = bytearray(self._deft_session.runtime.plan_export())
+        state[_KEY] = {"plan": torch.tensor(list(plan), dtype=torch.uint8)}
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """On all ranks alike, between iterations. The plan in it is for wrap(plan=...)."""
         plain = {key: value for key, value in state_dict.items() if key != _KEY}
         super().load_state_dict(plain)  # type: ignore[misc]
-        self._deft_session.rebind_states()
+        self._deft_session.states.rebind()
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """For parameters that wrap() has seen, such as some that another group gave up."""
@@ -66,6 +83,9 @@ def _counted_step(self: SynchronisedOptimizer,
     return SynchronisedOptimizer.step(self, closure)
 
 
+# torch wraps step() of a class for its profiler and hooks; ours only calls one that is wrapped.
+SynchronisedOptimizer.step.hooked = True  # type: ignore[attr-defined]
+_counted_step.hooked = True  # type: ignore[attr-defined]
 # How schedulers know that their counter is in a step(): theirs is inside ours. Torch 1, torch 2.
 _counted_step._with_counter = True  # type: ignore[attr-defined]
 _counted_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
@@ -73,7 +93,8 @@ _counted_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
 
 def plan_in(state_dict: Dict[str, Any]) -> Optional[bytes]:
     """The plan that an optimizer's state_dict was saved with, for wrap(plan=...)."""
-    return state_dict.get(_KEY, {}).get("plan")
+    plan = state_dict.get(_KEY, {}).get("plan")
+    return None if plan is None else bytes(plan.tolist())
 
 
 def attach(optimizer: torch.optim.Optimizer, session: Session) -> None:

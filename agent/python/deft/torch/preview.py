@@ -59,6 +59,9 @@ def _adam_group(optimizer: torch.optim.Optimizer, group: dict, parameters: List[
 
 
 def _adam(optimizer: torch.optim.Optimizer, pairs: Pairs, factor: float) -> None:
+    if any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
+        _adamw(optimizer, pairs, factor)
+        return
     for group in optimizer.param_groups:
         parameters, gradients = _of_group(group, pairs)
         if not parameters:

@@ -8,21 +8,26 @@ use (clipping and unscaling work as they do under DDP), the others inside ``opti
     IDLE -> FORWARD -> BACKWARD -> HANDED -> IDLE
                                 \\-> IDLE               nothing is due at this boundary
 """
+import ctypes
 import enum
 import logging
 import math
 import os
+import pickle
 import weakref
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from deft import errors, native
 from deft.torch import lr_rule, preview
-from deft.torch.memory import DTYPES, Aliases, checksum, is_dense, laid_out_like
+from deft.torch.buffers import Buffers
+from deft.torch.memory import DTYPES, Aliases, is_dense, laid_out_like
+from deft.torch.states import States
 
 LOG = logging.getLogger("deft")
 
+ALL_CAN = native.CAN_PREVIEW | native.CAN_SKIP | native.CAN_AVERAGE
 STATE_STEPS = 3  # optimizers create their state in the first step, some a part in the second
 
 USED = "deft.used"  # the tensor that tells which parameters some rank used
@@ -38,18 +43,21 @@ class Phase(enum.Enum):
 
 class Slot:
     """One parameter of the runtime's table."""
-    __slots__ = ("number", "name", "parameter", "address", "given", "was_given", "handed",
-                 "exposed")
+    __slots__ = ("number", "name", "parameter", "address", "memory", "landed", "given",
+                 "was_given", "handed", "exposed", "aliased")
 
     def __init__(self, number: int, name: str, parameter: torch.nn.Parameter) -> None:
         self.number = number
         self.name = name
         self.parameter = parameter
         self.address = parameter.data_ptr()  # where the runtime moves it under some rules
+        self.memory = parameter.detach()  # keeps that memory alive, whatever the user does
+        self.landed: Optional[torch.Tensor] = None  # own memory for averages, once it was needed
         self.given: Optional[torch.Tensor] = None  # this rank's gradient, kept alive
         self.was_given = False
         self.handed = False  # takes part in the update that is handed out
         self.exposed = False  # .grad is this rank's own gradient: the user may clip it
+        self.aliased = False  # .grad is memory of the runtime
 
 
 class Settings:
@@ -80,15 +88,17 @@ class Session:
         self.finished = False
         self.joined_at: Optional[int] = None  # iterations of its own before this rank joined
         self.preview = preview.find(optimizer)
-        self.buffers: Callable[[], List[torch.Tensor]] = list  # of the model, as it is now
-        self._seen: Dict[torch.Tensor, int] = {}  # checksums, when they were last alike
+        self.on_close: Callable[[], None] = lambda: None
+        self.buffers = Buffers(runtime)
+        self.states = States(runtime, optimizer, self.slots)
         self._aliases = Aliases()
         self._used: Optional[torch.Tensor] = None  # [n parameters] 1: this rank used it
         self._used_weights: Optional[torch.Tensor] = None  # the parameter that this gradient has
         self._stamped = False
+        self._queued = False  # the end of this backward will be told
+        self._drain_agreed = False
         self._due = False  # a boundary was passed that optimizer.step() has not seen
         self._inner: Optional[Callable[[], None]] = None
-        self._states: Dict[tuple, torch.Tensor] = {}
         self._n_steps = 0
         self._factor = 1.0  # what clipping and unscaling did to the last landed gradient
         self._probe: Optional[tuple] = None
@@ -103,7 +113,9 @@ class Session:
             self._used = torch.zeros(len(named), dtype=torch.float32)
             self._used_weights = torch.zeros(len(named), dtype=torch.float32)
             self.runtime.tensor_add(USED, len(named), native.F32, self._used_weights.data_ptr())
-        for name, parameter in named:
+        for i, (name, parameter) in enumerate(named):
+            if parameter.numel() == 0:
+                continue
             if parameter.dtype not in DTYPES:
                 raise errors.WrongUse(
                     f"parameter {name} has type {parameter.dtype}, expected float32, float64, "
@@ -114,44 +126,25 @@ class Session:
             if not is_dense(parameter):
                 raise errors.WrongUse(f"parameter {name} has gaps in its memory (strides "
                                       f"{tuple(parameter.stride())}); make it contiguous first")
-            number = self.runtime.tensor_add(name[-127:], parameter.numel(),
+            unique = f"{name.encode('ascii', 'replace').decode()[-100:]}#{i}"
+            number = self.runtime.tensor_add(unique, parameter.numel(),
                                              DTYPES[parameter.dtype], parameter.data_ptr())
             self.slots.append(Slot(number, name, parameter))
-        self.register_states()
+        self.states.register()
         self.runtime.commit()
 
-    def register_states(self) -> None:
-        """The optimizer's state joins the averages of a drain, once it exists: in the order of the
-        parameters and names, which is the same on all ranks."""
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                for key, value in sorted(self.optimizer.state.get(parameter, {}).items(),
-                                         key=lambda item: str(item[0])):
-                    place = (parameter, key)
-                    if (key == "step" or place in self._states or not torch.is_tensor(value)
-                            or value.dtype not in DTYPES or value.numel() == 0
-                            or value.device.type != "cpu" or not is_dense(value)):
-                        continue
-                    self.runtime.state_add(value.data_ptr(), value.numel(), DTYPES[value.dtype])
-                    self._states[place] = value
+    def _states_are_replaced(self) -> None:
+        self._warn("states", f"{type(self.optimizer).__name__} replaces its state in every step, so "
+                   "the rule averaged is not used")
+        self.runtime.capabilities_drop(native.CAN_AVERAGE)
 
-    def rebind_states(self) -> None:
-        """After load_state_dict: registered memory stays, only its content is new."""
-        for (parameter, key), registered in self._states.items():
-            loaded = self.optimizer.state.get(parameter, {}).get(key)
-            if loaded is not None and loaded is not registered:
-                registered.copy_(loaded)
-                self.optimizer.state[parameter][key] = registered
-        self.register_states()
-
-    def _check_states(self) -> None:
-        """An optimizer that puts new tensors in place of its state cannot be averaged."""
-        for (parameter, key), registered in self._states.items():
-            if self.optimizer.state.get(parameter, {}).get(key) is not registered:
-                self._warn("states", f"{type(self.optimizer).__name__} replaces its state {key!r} "
-                           "in every step, so the rule averaged is not used")
-                self.runtime.capabilities_drop(native.CAN_AVERAGE)
-                return
+    def scaler_seen(self) -> None:
+        """Each rank's scaler judges by what this rank is shown; only under exact all see the same."""
+        self.runtime.capabilities_drop(ALL_CAN)
+        if self.rule != "exact":
+            raise errors.WrongUse("a GradScaler scales these gradients, which works with exact "
+                                  "plans only")
+        self._warn("scaler", "a GradScaler was seen: training stays exact")
 
     def _warn(self, key: str, text: str) -> None:
         if key not in self._warned:
@@ -167,20 +160,25 @@ class Session:
                 "forward begins, but the last backward did not reach its end: after an exception "
                 "in backward the ranks are no longer at the same iteration")
         if self.phase is Phase.HANDED:
-            self._settle()
+            if any((slot.handed or slot.exposed) and slot.parameter.grad is not None
+                   for slot in self.slots):
+                return  # a step may still come: this forward is no iteration of its own
+            self._settle()  # gradients were cleared: the step was left out
+        self._drain_if_agreed()
         self.runtime.forward_begin()
         self.phase = Phase.FORWARD
-        self._stamped = False
+        self._stamped = self._queued = False
 
     def backward_begin(self) -> None:
         """The gradient of the model's output is there."""
         if self.phase is Phase.FORWARD and self.syncing and not self._stamped:
             self.runtime.backward_begin()
             self._stamped = True
+            self._queue_end()
 
     def gradient_ready(self, slot: Slot) -> None:
         """Autograd has accumulated `slot.parameter.grad` for this backward."""
-        if not self.syncing:
+        if not self.syncing or self.phase is Phase.CLOSED:
             return
         if self.phase is not Phase.BACKWARD:
             self._begin_backward()
@@ -197,15 +195,27 @@ class Session:
         if self.phase is Phase.HANDED:
             self._step_was_left_out()
         if self.phase is Phase.IDLE:
+            self._drain_if_agreed()
             self.runtime.forward_begin()  # the model was not called through its wrapper
         if not self._stamped:
             self.runtime.backward_begin()
+        self._check_moved()
         for slot in self.slots:
             slot.was_given = False
+        self.phase = Phase.BACKWARD
+        self._queue_end()
+
+    def _queue_end(self) -> None:
+        """From the hook of the output, if there is one: a re-entrant checkpoint runs backwards of
+        its own inside, which end earlier."""
+        if not self._queued:
+            self._queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+
+    def _check_moved(self) -> None:
+        for slot in self.slots:
             if slot.parameter.data_ptr() != slot.address:
                 self._has_moved(slot)
-        self.phase = Phase.BACKWARD
-        torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
 
     def _has_moved(self, slot: Slot) -> None:
         """Exact and delayed plans only need gradients; the others write to the parameters."""
@@ -219,6 +229,9 @@ class Session:
     def _step_was_left_out(self) -> None:
         """Two backwards without a step between them: accumulation without no_sync(). With exact
         steps it means what it means under DDP; previews would fight with what accumulates."""
+        if self.rule in ("lookahead", "delayed"):
+            raise errors.WrongUse("backward ran twice without optimizer.step(); accumulate inside "
+                                  "no_sync(), since the plan that runs delays updates")
         self.runtime.capabilities_drop(native.CAN_PREVIEW | native.CAN_SKIP)
         self._warn("accumulation", "backward ran twice without optimizer.step(); accumulate inside "
                    "no_sync() to communicate once")
@@ -233,6 +246,9 @@ class Session:
         slot.was_given = True
 
     def _end_backward(self) -> None:
+        self._queued = False
+        if self.phase is not Phase.BACKWARD:
+            return  # gradients of the output alone were asked for
         missing = [slot for slot in self.slots if not slot.was_given]
         for slot in missing:
             gradient = slot.parameter.grad
@@ -258,14 +274,15 @@ class Session:
     def _take(self, update: native.Update) -> None:
         """What the first call of a boundary says goes into .grad."""
         for slot in self.slots:
-            slot.handed = slot.exposed = False
+            slot.handed = slot.exposed = slot.aliased = False
         if update.action == native.APPLY:
             self.phase = Phase.HANDED
             self._place(update)
+            self._remember_scale()
             return
         if update.action == native.PREVIEW:
             self.phase = Phase.HANDED
-        elif update.action == native.DONE:
+        else:
             self._iteration_done(update)
         if update.skipped:
             self._show_skip()
@@ -274,6 +291,7 @@ class Session:
         else:  # nothing landed: the loop goes on with this rank's own gradient, unapplied
             for slot in self.slots:
                 slot.exposed = slot.parameter.grad is not None
+            self._remember_scale()
 
     def _clear_gradients(self) -> None:
         for slot in self.slots:
@@ -288,8 +306,6 @@ class Session:
 
     def _place(self, update: native.Update) -> None:
         """Gradients of an update become .grad; parameters that do not take part get None."""
-        rule = self.rule
-        keeps = not self.settings.bucket_view and rule in ("exact", "delayed")
         used = None
         if self._used is not None and update.landed and update.gradients[0]:
             used = (self._aliases.of(0, update.gradients[0], self._used) > 0).tolist()
@@ -297,26 +313,34 @@ class Session:
             address = update.gradients[slot.number]
             own = slot.given
             slot.handed = bool(address) and (used is None or used[i])
-            slot.exposed = False
+            slot.exposed = slot.aliased = False
             if not slot.handed:
                 slot.parameter.grad = None
             elif own is not None and own.data_ptr() == address:
                 slot.parameter.grad = own  # this rank's own, or the average written into it
-                slot.exposed = True
+                slot.exposed = not update.landed
             else:
-                landed = self._aliases.of(slot.number, address, slot.parameter)
-                slot.parameter.grad = landed.clone() if keeps else landed
-        if update.landed and rule == "lookahead":
-            self._remember_scale()
+                self._show(slot, self._aliases.of(slot.number, address, slot.parameter))
+
+    def _show(self, slot: Slot, average: torch.Tensor) -> None:
+        """Memory of the runtime is reused in the next iteration and freed with its plan, so users
+        see a copy of it unless they asked for less."""
+        slot.aliased = self.settings.bucket_view
+        if not slot.aliased:
+            if slot.landed is None:
+                slot.landed = torch.empty_like(average)
+            average = slot.landed.copy_(average)
+        slot.parameter.grad = average
 
     def _remember_scale(self) -> None:
         """Clipping and unscaling change landed gradients in place; a preview must follow them. One
         element tells by how much."""
         self._probe = None
-        handed = [slot for slot in self.slots if slot.handed]
-        if not handed:
+        shown = [slot for slot in self.slots
+                 if slot.parameter.grad is not None and (slot.handed or slot.exposed)]
+        if not shown:
             return
-        slot = min(handed, key=lambda s: s.parameter.numel())
+        slot = min(shown, key=lambda s: s.parameter.numel())
         flat = slot.parameter.grad.flatten()
         at = int(flat.abs().argmax())
         value = float(flat[at])
@@ -334,9 +358,10 @@ class Session:
     def optimizer_step(self, inner: Callable[[], None]) -> None:
         """The user steps: applies what is handed out and completes the boundary."""
         self._check_alive()
+        self._check_moved()
         self._inner = inner
+        self._find_factor()
         if self.phase is Phase.HANDED:
-            self._find_factor()
             self._due = False
             self._finish_boundary(skip_first=False)
         elif self._due:
@@ -347,8 +372,10 @@ class Session:
             inner()
         self._n_steps += 1
         if self._n_steps <= STATE_STEPS or self.rule == "averaged":
-            self.register_states()
-            self._check_states()
+            self.states.register()
+            if not self.states.are_in_place():
+                self._states_are_replaced()
+        self._drain_if_agreed()
 
     def _settle(self) -> None:
         """The user left the step out: the update that was handed out is not applied."""
@@ -400,14 +427,23 @@ class Session:
         self._give_gradients_back()
         self.should_stop = self.should_stop or bool(update.stop_agreed)
         self.finished = bool(update.finish_agreed)
-        if update.drain_agreed:
+        self._drain_agreed = self._drain_agreed or bool(update.drain_agreed)
+
+    def _drain_if_agreed(self) -> None:
+        """Somebody's wish for a drain, agreed on at the last boundary; before anything else that
+        all ranks do together."""
+        if self._drain_agreed and self.phase in (Phase.IDLE, Phase.FORWARD):
+            self._drain_agreed = False
             self.drain()
 
     def _give_gradients_back(self) -> None:
-        """No .grad may stay in memory of the runtime, which is about to write there."""
+        """No .grad may stay in memory of the runtime, which is about to write there; nor where the
+        next average is shown, beside which the next own gradient must live."""
         for slot in self.slots:
-            if slot.handed and not slot.exposed:
+            if slot.aliased or (slot.given is not None and slot.parameter.grad is slot.landed
+                                and slot.landed is not None):
                 slot.parameter.grad = slot.given
+            slot.aliased = False
 
     # --- between iterations ----------------------------------------------------------------------
 
@@ -418,6 +454,9 @@ class Session:
         if self.phase not in (Phase.IDLE, Phase.FORWARD):
             raise errors.WrongUse("drain() was called between backward and optimizer.step(), "
                                   "expected after the step")
+        self._check_moved()
+        shown = [slot.parameter.grad for slot in self.slots]
+        was_averaged = self.rule == "averaged"
         update = self.runtime.drain()
         while update.action != native.DONE:
             if update.action == native.APPLY:
@@ -425,39 +464,19 @@ class Session:
                 self._scale_handed()
                 self._apply(update)
             update = self.runtime.drain()
-        self._clear_gradients()
+        for slot, gradient in zip(self.slots, shown):
+            slot.parameter.grad = gradient
         self.phase = Phase.IDLE
+        if was_averaged:
+            self.states.align_steps()
         if self.settings.average_buffers:
-            self.average_buffers()
+            self.buffers.average()
 
     def _scale_handed(self) -> None:
         if self._factor != 1.0:
             for slot in self.slots:
-                if slot.handed:
+                if slot.handed and slot.parameter.grad is not None and not slot.exposed:
                     slot.parameter.grad.mul_(self._factor)
-
-    def average_buffers(self) -> None:
-        """Collective. Floating-point buffers that forward has changed on some rank (running
-        statistics) become their mean; masks, tables and what is not finite stay as they are."""
-        buffers = [b for b in self.buffers() if b.dtype in DTYPES and b.numel() > 0]
-        if not buffers:
-            return
-        told = torch.tensor([float(self._seen.get(b) != checksum(b)) for b in buffers]
-                            + [float(not bool(torch.isfinite(b).all())) for b in buffers])
-        self.runtime.average(told.data_ptr(), told.numel(), native.F32)
-        changed, broken = told.view(2, -1).tolist()
-        chosen = [b for b, c, n in zip(buffers, changed, broken) if c > 0 and n == 0]
-        for dtype in DTYPES:
-            same = [buffer for buffer in chosen if buffer.dtype is dtype]
-            if same:
-                flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
-                self.runtime.average(flat.data_ptr(), flat.numel(), DTYPES[dtype])
-                self._spread(flat, same)
-        self.remember_buffers()
-
-    def remember_buffers(self) -> None:
-        """From here on a change of a buffer counts."""
-        self._seen = {b: checksum(b) for b in self.buffers() if b.dtype in DTYPES}
 
     def share(self, tensors: List[torch.Tensor], root: int) -> None:
         """Collective: `root`'s values to all ranks, bit for bit, any type."""
@@ -469,18 +488,22 @@ class Session:
             with torch.no_grad():
                 tensor.copy_(copy)
 
-    @staticmethod
-    def _spread(flat: torch.Tensor, into: List[torch.Tensor]) -> None:
-        at = 0
-        with torch.no_grad():
-            for buffer in into:
-                buffer.copy_(flat[at:at + buffer.numel()].view_as(buffer))
-                at += buffer.numel()
+    def share_object(self, thing: Any, root: int) -> Any:
+        """Collective: `root`'s object, which pickle can carry, on all ranks."""
+        data = pickle.dumps(thing)
+        size = torch.tensor([len(data)], dtype=torch.int64)
+        self.share([size], root)
+        buffer = ctypes.create_string_buffer(data, int(size)) if self.rank == root \
+            else ctypes.create_string_buffer(int(size))
+        self.runtime.broadcast(root, ctypes.addressof(buffer), int(size))
+        return pickle.loads(buffer.raw)
 
     def shadow_iteration(self) -> None:
         """An iteration of a rank without input: it takes part in everything with zeros."""
         if self.phase is Phase.HANDED:
             self._settle()
+        self._drain_if_agreed()
+        self._check_moved()
         self.runtime.forward_begin()
         self.runtime.backward_begin()
         for slot in self.slots:
@@ -494,6 +517,11 @@ class Session:
         if update.action == native.APPLY:
             self._place(update)
         self._finish_boundary(skip_first=False)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of the optimizer that this session has seen."""
+        return self._n_steps
 
     # --- the rest --------------------------------------------------------------------------------
 
@@ -514,6 +542,8 @@ class Session:
         """In order: the other ranks are told. Any number of times."""
         if self.phase is not Phase.CLOSED:
             self.phase = Phase.CLOSED
+            self._give_gradients_back()
+            self.on_close()
             self.runtime.close()
 
     def abandon(self) -> None:

@@ -25,13 +25,12 @@ def _first_tensor(output: Any, depth: int = 4) -> Any:
 
 
 def _after_accumulation(parameter: torch.Tensor, call: Callable[[], None]) -> Any:
-    """Runs `call` when autograd has added a backward's gradient to .grad. Returns what must stay
-    alive for that."""
+    """Runs `call` when autograd has added a backward's gradient to .grad. Returns the hook's handle
+    and what must stay alive for it."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):  # torch 2.1
-        return parameter.register_post_accumulate_grad_hook(lambda _: call())
+        return parameter.register_post_accumulate_grad_hook(lambda _: call()), None
     node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-    node.register_hook(lambda *_: call())
-    return node
+    return node.register_hook(lambda *_: call()), node
 
 
 class SynchronisedModule(torch.nn.Module):
@@ -48,10 +47,15 @@ class SynchronisedModule(torch.nn.Module):
         self._frozen: List[torch.nn.Parameter] = [p for p in module.parameters()
                                                   if not p.requires_grad]
         self._hooks = [self._watch(slot) for slot in session.slots]
+        session.on_close = self._unhook
 
     def _watch(self, slot: Slot) -> Any:
         session = self._session
         return _after_accumulation(slot.parameter, lambda: session.gradient_ready(slot))
+
+    def _unhook(self) -> None:
+        for handle, _ in self._hooks:
+            handle.remove()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """That of the model."""
@@ -110,11 +114,31 @@ def _finish(session: Session) -> None:
     session.drain()
     session.joined_at = None
     root = _longest(session, own)
-    tensors = [slot.parameter for slot in session.slots] + session.buffers()
-    tensors += [value for slot in session.slots
-                for _, value in sorted(session.optimizer.state.get(slot.parameter, {}).items())
-                if torch.is_tensor(value)]
+    session.share([slot.parameter for slot in session.slots] + session.buffers.list(), root)
+    _share_state(session, root)
+
+
+def _share_state(session: Session, root: int) -> None:
+    """The optimizer's state becomes root's, also where this rank has none: it may not have stepped
+    at all."""
+    own = []
+    for i, slot in enumerate(session.slots):
+        for key, value in sorted(session.optimizer.state.get(slot.parameter, {}).items()):
+            if torch.is_tensor(value):
+                own.append((i, key, tuple(value.shape), value.dtype, None))
+            else:
+                own.append((i, key, None, None, value))
+    tensors = []
+    for i, key, shape, dtype, value in session.share_object(own, root):
+        state = session.optimizer.state[session.slots[i].parameter]
+        if shape is None:
+            state[key] = value
+            continue
+        if key not in state or state[key] is None:
+            state[key] = torch.zeros(shape, dtype=dtype)
+        tensors.append(state[key])
     session.share(tensors, root)
+    session.states.register()
 
 
 def _longest(session: Session, own: int) -> int:
