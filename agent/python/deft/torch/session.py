@@ -134,12 +134,12 @@ class Session:
         self.runtime.commit()
 
     def _states_are_replaced(self) -> None:
-        self._warn("states", f"{type(self.optimizer).__name__} replaces its state in every step, so "
-                   "the rule averaged is not used")
+        self._warn("states", f"{type(self.optimizer).__name__} replaces its state in every step, "
+                   "so the rule averaged is not used")
         self.runtime.capabilities_drop(native.CAN_AVERAGE)
 
     def scaler_seen(self) -> None:
-        """Each rank's scaler judges by what this rank is shown; only under exact all see the same."""
+        """A scaler judges by what its rank is shown; only under exact all ranks see the same."""
         self.runtime.capabilities_drop(ALL_CAN)
         if self.rule != "exact":
             raise errors.WrongUse("a GradScaler scales these gradients, which works with exact "

@@ -1,4 +1,4 @@
-"""The optimizer's state, beside the parameters: registered with the runtime, alike after a drain."""
+"""The optimizer's state, beside the parameters: registered with the runtime, alike after drains."""
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 import torch
