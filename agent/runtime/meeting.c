@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "runtime/star_io.h"
 
 /* What every rank says of itself; the same for all but the first two fields. */
 struct meeting_card {
@@ -42,15 +43,6 @@ static enum deft_status meeting_gather(struct deft_runtime *rt, const void *in, 
                      "rank %d: the all-gather that the caller supplied failed", rt->options.rank);
 }
 
-static uint64_t meeting_plan_hash(const struct deft_runtime *rt) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    const uint8_t *bytes = rt->first_plan;
-    for (size_t i = 0; bytes != NULL && i < rt->options.first_plan_bytes; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
-    }
-    return bytes == NULL ? 0 : hash;
-}
-
 static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *card) {
     memset(card, 0, sizeof(*card));
     card->started_ns = (uint64_t)clock_wall_ns();
@@ -60,7 +52,10 @@ static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *car
     if (rt->life == RUNTIME_OPEN && rt->space.n_bytes > 0) {
         struct dsched_table table = gradspace_table(&rt->space);
         card->table_hash = dsched_table_hash(&table);
-        card->first_plan = meeting_plan_hash(rt);
+        if (rt->first_plan != NULL) {
+            card->first_plan =
+                runtime_hash(RUNTIME_HASH_START, rt->first_plan, rt->options.first_plan_bytes);
+        }
         card->has_parameters = (uint32_t)gradspace_has_parameters(&rt->space);
         for (const char *c = rt->options.links; *c != '\0'; c++) {
             card->n_links += *c == ',';
@@ -99,6 +94,8 @@ enum deft_status meeting_begin(struct deft_runtime *rt, struct deft_error *error
                       options->n_ranks, options->connect_timeout_ns, &rt->star, error);
         rt->allgather = star_allgather;
         rt->allgather_context = rt->star;
+    } else {
+        star_io_close(options->master_fd); /* taken over, but the caller has a way to meet */
     }
     if (status != DEFT_OK) {
         return status;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "runtime/meeting.h"
+#include "runtime/star_io.h"
 
 /* The built-in plan is what PyTorch's DDP does; its defaults, until the links have been measured.
  */
@@ -87,10 +88,14 @@ enum deft_status deft_open(const struct deft_options *options, struct deft_runti
                            struct deft_error *error) {
     enum deft_status status = runtime_check(options, error);
     if (status != DEFT_OK) {
+        if (options->size_bytes == sizeof(*options)) { /* else nobody knows where it is */
+            star_io_close(options->master_fd);
+        }
         return status;
     }
     struct deft_runtime *rt = calloc(1, sizeof(*rt));
     if (rt == NULL) {
+        star_io_close(options->master_fd);
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a runtime");
     }
     (void)pthread_mutex_init(&rt->failure_lock, NULL);
@@ -102,6 +107,8 @@ enum deft_status deft_open(const struct deft_options *options, struct deft_runti
     status = runtime_copy_options(rt, options, error);
     if (status == DEFT_OK) {
         status = meeting_begin(rt, error);
+    } else {
+        star_io_close(options->master_fd);
     }
     if (status != DEFT_OK) {
         deft_close(rt);
@@ -250,8 +257,16 @@ void deft_stats(const struct deft_runtime *rt, struct deft_stats *out) {
     }
 }
 
+uint64_t runtime_hash(uint64_t hash, const void *bytes, size_t n_bytes) {
+    const uint8_t *next = bytes;
+    for (size_t i = 0; i < n_bytes; i++) {
+        hash = (hash ^ next[i]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
 uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = RUNTIME_HASH_START;
     const struct engine *engine = rt->engine;
     if (engine == NULL || !gradspace_has_parameters(&rt->space)) {
         return 0;
@@ -262,10 +277,8 @@ uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
         if (engine->plan.rule == DSCHED_AVERAGED || engine->previewed[i]) {
             bytes = engine->anchor + tensor->offset_bytes;
         }
-        size_t n_bytes = (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype);
-        for (size_t k = 0; k < n_bytes; k++) {
-            hash = (hash ^ bytes[k]) * UINT64_C(1099511628211);
-        }
+        hash =
+            runtime_hash(hash, bytes, (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
     }
     return hash;
 }

@@ -125,6 +125,10 @@ struct deft_runtime {
     uint64_t n_refused;      /* atomic: counted by the telemetry thread */
 };
 
+/* FNV-1a, continued from `hash`. */
+#define RUNTIME_HASH_START UINT64_C(14695981039346656037)
+uint64_t runtime_hash(uint64_t hash, const void *bytes, size_t n_bytes);
+
 /* failure.c */
 /* Turns a link's failure into the runtime's: asks the watch who is gone, aborts everything. */
 enum deft_status failure_from_link(struct deft_runtime *rt, const struct runtime_link *link,

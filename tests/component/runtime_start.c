@@ -268,6 +268,18 @@ static void ranks_meet_at_a_listening_socket(void **unused) {
     assert_int_equal(listen(meeting.listener, 8), -1);
 }
 
+static void a_socket_is_closed_when_opening_fails(void **unused) {
+    struct deft_options options;
+    struct deft_runtime *rt = NULL;
+    (void)unused;
+    assert_int_equal(deft_options_init(&options, NULL), DEFT_OK);
+    options.master_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(options.master_fd >= 0);
+    options.rank = -1;
+    assert_int_equal(deft_open(&options, &rt, NULL), DEFT_INVALID);
+    assert_int_equal(close(options.master_fd), -1);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_first_plan_runs_from_the_first_iteration),
     cmocka_unit_test(a_first_plan_is_checked_and_the_same_for_all),
@@ -275,5 +287,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(averages_are_means_and_never_nan),
     cmocka_unit_test(broadcasts_carry_every_byte),
     cmocka_unit_test(ranks_meet_at_a_listening_socket),
+    cmocka_unit_test(a_socket_is_closed_when_opening_fails),
 };
 TESTING_MAIN(cases)

@@ -12,18 +12,20 @@ Pairs = Dict[torch.Tensor, torch.Tensor]
 Preview = Callable[[torch.optim.Optimizer, Pairs, float], None]
 
 
-def _of_group(group: dict, pairs: Pairs) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+def _of_group(group: dict, pairs: Pairs,
+              factor: float) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    """The group's parameters that take part, and their scaled gradients as memory of their own."""
     parameters = [p for p in group["params"] if p in pairs]
-    return parameters, [pairs[p] for p in parameters]
+    sign = -factor if group.get("maximize") else factor
+    gradients = torch._foreach_mul([pairs[p] for p in parameters], sign) if parameters else []
+    return parameters, list(gradients)
 
 
 def _sgd(optimizer: torch.optim.Optimizer, pairs: Pairs, factor: float) -> None:
     for group in optimizer.param_groups:
-        parameters, gradients = _of_group(group, pairs)
+        parameters, steps = _of_group(group, pairs, factor)
         if not parameters:
             continue
-        sign = -factor if group.get("maximize") else factor
-        steps = torch._foreach_mul(gradients, sign)
         if group["weight_decay"] != 0:
             torch._foreach_add_(steps, parameters, alpha=group["weight_decay"])
         momentum = group["momentum"]
@@ -59,35 +61,22 @@ def _adam_group(optimizer: torch.optim.Optimizer, group: dict, parameters: List[
 
 
 def _adam(optimizer: torch.optim.Optimizer, pairs: Pairs, factor: float) -> None:
-    if any(group.get("decoupled_weight_decay") for group in optimizer.param_groups):
-        _adamw(optimizer, pairs, factor)
-        return
+    always_decoupled = isinstance(optimizer, torch.optim.AdamW)
     for group in optimizer.param_groups:
-        parameters, gradients = _of_group(group, pairs)
+        parameters, gradients = _of_group(group, pairs, factor)
         if not parameters:
             continue
-        sign = -factor if group.get("maximize") else factor
-        gradients = torch._foreach_mul(gradients, sign)
-        if group["weight_decay"] != 0:
+        if always_decoupled or group.get("decoupled_weight_decay"):
+            torch._foreach_mul_(parameters, 1 - float(group["lr"]) * group["weight_decay"])
+        elif group["weight_decay"] != 0:
             torch._foreach_add_(gradients, parameters, alpha=group["weight_decay"])
-        _adam_group(optimizer, group, parameters, gradients)
-
-
-def _adamw(optimizer: torch.optim.Optimizer, pairs: Pairs, factor: float) -> None:
-    for group in optimizer.param_groups:
-        parameters, gradients = _of_group(group, pairs)
-        if not parameters:
-            continue
-        sign = -factor if group.get("maximize") else factor
-        gradients = torch._foreach_mul(gradients, sign)
-        torch._foreach_mul_(parameters, 1 - float(group["lr"]) * group["weight_decay"])
         _adam_group(optimizer, group, parameters, gradients)
 
 
 def find(optimizer: torch.optim.Optimizer) -> Optional[Preview]:
     """The preview for exactly this class: a subclass may step otherwise. None: there is none."""
     return {torch.optim.SGD: _sgd, torch.optim.Adam: _adam,
-            torch.optim.AdamW: _adamw}.get(type(optimizer))
+            torch.optim.AdamW: _adam}.get(type(optimizer))
 
 
 def kind(optimizer: torch.optim.Optimizer) -> str:
