@@ -14,6 +14,8 @@
  */
 #define RUNTIME_FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
 #define RUNTIME_LATER_BUCKET_BYTES (UINT64_C(25) << 20)
+/* Below this an all-reduce costs the host more than a shorter tail saves, whatever the link. */
+#define RUNTIME_LEAST_BUCKET_BYTES (UINT64_C(4) << 20)
 /* 80 s of iterations at 100 per second, should the agent be away. */
 #define RUNTIME_ITERATION_SLOTS UINT64_C(8192)
 #define RUNTIME_OP_SLOTS        UINT64_C(16384)
@@ -156,7 +158,7 @@ static uint64_t runtime_bucket_bytes(const struct deft_runtime *rt) {
             n_bytes = best < (double)n_bytes ? (uint64_t)best : n_bytes;
         }
     }
-    return n_bytes < RUNTIME_FIRST_BUCKET_BYTES ? RUNTIME_FIRST_BUCKET_BYTES : n_bytes;
+    return n_bytes < RUNTIME_LEAST_BUCKET_BYTES ? RUNTIME_LEAST_BUCKET_BYTES : n_bytes;
 }
 
 static enum deft_status runtime_builtin(struct deft_runtime *rt, struct deft_error *error) {
