@@ -139,39 +139,47 @@ static void a_rank_that_comes_twice_is_refused(void **state) {
     wait_for_all(children, 2);
 }
 
+/* Connects as soon as somebody listens, says something else, and goes. */
+_Noreturn static void be_a_stranger(uint16_t port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(port),
+                                  .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    int64_t until_ns = clock_monotonic_ns() + testing_deadline_ns(20);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0 &&
+           clock_monotonic_ns() < until_ns) {
+    }
+    ssize_t n = write(fd, "GET / HTTP/1.1\r\nHost: me\r\n\r\n....", 32);
+    _exit(n == 32 ? 0 : 1);
+}
+
 static void a_stranger_on_the_port_is_ignored(void **state) {
     (void)state;
     uint16_t port = free_port();
-    pid_t stranger = fork();
-    if (stranger == 0) {
-        struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_port = htons(port),
-                                      .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-        int64_t until_ns = clock_monotonic_ns() + testing_deadline_ns(20);
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
-        while (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0 &&
-               clock_monotonic_ns() < until_ns) {
-        }
-        ssize_t n = write(fd, "GET / HTTP/1.1\r\nHost: me\r\n\r\n....", 32);
-        _exit(n == 32 ? 0 : 1);
-    }
-    pid_t children[2];
-    for (int r = 0; r < 2; r++) {
-        children[r] = fork();
-        if (children[r] == 0) {
-            if (r == 1) { /* after the stranger */
-                int status = 0;
-                (void)waitpid(stranger, &status, 0);
+    pid_t children[3];
+    int stranger_left[2]; /* ends when the stranger's copy of the write side closes */
+    assert_int_equal(pipe(stranger_left), 0);
+    for (int i = 0; i < 3; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            if (i == 2) {
+                be_a_stranger(port);
             }
-            gather_in_order(r, 2, port);
+            (void)close(stranger_left[1]);
+            char byte = 0;
+            if (i == 1 && read(stranger_left[0], &byte, 1) != 0) {
+                _exit(5);
+            }
+            gather_in_order(i, 2, port);
         }
     }
-    for (int r = 0; r < 2; r++) {
+    (void)close(stranger_left[1]);
+    for (int i = 0; i < 3; i++) {
         int status = 0;
-        assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    wait_for_all(&stranger, 1);
+    (void)close(stranger_left[0]);
 }
 
 /* --- watching --------------------------------------------------------------------------------- */
