@@ -13,7 +13,7 @@
 #include <deft/status.h>
 
 #define IPC_MAGIC   0x54464544u /* "DEFT" */
-#define IPC_VERSION 1u
+#define IPC_VERSION 2u
 /* Plans of 16,384 buckets x 8 generations are the largest payload; 1 MiB holds them. */
 #define IPC_MAX_PAYLOAD_BYTES (1u << 20)
 #define IPC_ID_BYTES          128u /* job id, incarnation key, names: zero-terminated */
@@ -105,7 +105,11 @@ struct ipc_iteration {
     uint64_t bytes;       /* all-reduced payload that landed */
     double loss;          /* NaN: none was given */
     double grad_sq_local; /* |g|^2 of this rank's gradient */
-    double grad_sq_mean;  /* |mean g|^2 of the generation applied here; NaN: none */
+    double grad_sq_mean;  /* of the generation applied here; |mean g|^2, under averaged |M|^2 of its
+                             mean change; NaN: none */
+    double
+        change_sq_local; /* averaged: |D_r|^2 of this rank's change in that generation; NaN: none */
+    double learning_rate; /* of the optimizer in this iteration; NaN: unknown */
     uint32_t updates;     /* landed generations applied */
     uint32_t skipped;
     uint32_t merge; /* of the running plan's current generation */
@@ -113,6 +117,7 @@ struct ipc_iteration {
 };
 #define IPC_ITERATION_DRAINED  (1u << 0) /* nothing was in flight at its end */
 #define IPC_ITERATION_SWITCHED (1u << 1) /* first iteration of plan_seq */
+#define IPC_ITERATION_BAD_LOSS (1u << 2) /* a loss was given and is not finite; `loss` is NaN */
 
 /* One all-reduce. Offsets from the rank's monotonic clock at commit. */
 struct ipc_op {
@@ -139,6 +144,7 @@ enum ipc_event_kind {
     IPC_EVENT_FINISHED = 3, /* the rank closed in order */
     IPC_EVENT_FAILED = 4,   /* the rank closed after an error; text is the sentence */
     IPC_EVENT_DROPPED = 5,  /* `count` telemetry records were lost so far */
+    IPC_EVENT_FUSED = 6,    /* all ranks left plan_seq for exact at `iteration`; text says why */
 };
 struct ipc_event {
     uint32_t kind;
@@ -152,6 +158,9 @@ struct ipc_event {
 struct ipc_plan {
     uint64_t seq;  /* grows; a rank switches to larger ones only */
     uint64_t hash; /* dsched_plan_hash of the plan that follows */
+    /* The fuse, the same on all ranks: see deft/fuse in docs/update-rules.md. NaN: not watched. */
+    double max_loss;    /* mean loss over ranks and CONTROL_FIGURES_EVERY iterations */
+    double max_grad_sq; /* mean over the same of each rank's |g|^2 */
 };
 
 enum ipc_command_kind { IPC_COMMAND_DRAIN = 1, IPC_COMMAND_STOP = 2 };

@@ -126,18 +126,23 @@ DEFT_NODISCARD enum deft_status wire_registered_decode(const char *text, size_t 
 
 /* --- report: POST /incarnations/{id}/reports ---------------------------------------------------
  * iterations and ops are arrays of arrays, in the order of the members below: a third of the bytes
- * of objects. A longer row of a newer agent is fine; bytes .. flags may be absent. */
+ * of objects. A longer row of a newer agent is fine; bytes .. learning_rate may be absent. */
 struct wire_iteration {
     uint32_t rank;
     uint64_t iteration;
     uint64_t plan_seq;
     int64_t forward_ns, backward_ns, exposed_ns, optimizer_ns, runtime_ns, step_ns;
     uint64_t bytes;
-    double loss;          /* NaN: none */
-    double grad_sq_local; /* NaN: none */
-    double grad_sq_mean;  /* NaN: none */
-    uint32_t updates, skipped, merge, flags;
+    double loss;                             /* NaN: none */
+    double grad_sq_local;                    /* NaN: none */
+    double grad_sq_mean;                     /* NaN: none */
+    uint32_t updates, skipped, merge, flags; /* WIRE_ITERATION_* */
+    double change_sq_local;                  /* averaged: |D_r|^2; NaN: none */
+    double learning_rate;                    /* NaN: unknown */
 };
+#define WIRE_ITERATION_DRAINED  (1u << 0)
+#define WIRE_ITERATION_SWITCHED (1u << 1)
+#define WIRE_ITERATION_BAD_LOSS (1u << 2) /* given, not finite */
 /* All-reduces of one size on one link, since the last report. */
 struct wire_op_summary {
     uint32_t rank;
@@ -154,7 +159,7 @@ struct wire_readiness {
 };
 struct wire_event {
     uint32_t rank;
-    char kind[16]; /* "switched", "refused", "finished", "failed", "dropped" */
+    char kind[16]; /* "switched", "refused", "finished", "failed", "dropped", "fused" */
     uint64_t plan_seq;
     uint64_t iteration;
     uint64_t count;
@@ -185,12 +190,15 @@ DEFT_NODISCARD enum deft_status wire_committed_decode(const char *text, size_t n
                                                       uint64_t *out_seq, struct deft_error *error);
 
 /* --- events: GET /incarnations/{id}/events (server-sent events) --------------------------------
- * event: plan     id: <seq>  data: {"seq":3,"hash":"..","plan":{deft.plan/1}}
+ * event: plan     id: <seq>  data: {"seq":3,"hash":"..","plan":{deft.plan/1},
+ *                                   "max_loss":2.4,"max_grad_sq":1e3}; null or absent: no fuse
  * event: mode                data: {"mode":"auto"}
  * event: command             data: {"command":"drain"|"stop"} */
 struct wire_plan_event {
     uint64_t seq;
     struct dsched_plan plan;
+    double max_loss; /* the fuse (ipc.h); NaN: not watched */
+    double max_grad_sq;
 };
 void wire_plan_event_done(struct wire_plan_event *event);
 DEFT_NODISCARD enum deft_status wire_plan_event_encode(const struct wire_plan_event *in, char **out,

@@ -14,6 +14,7 @@
 
 #include <dsched/limits.h>
 #include <dsched/plan.h>
+#include <dsched/planner.h>
 #include <dsched/status.h>
 
 #ifdef __cplusplus
@@ -145,6 +146,13 @@ dsched_efficiency_predict(const struct dsched_efficiency_inputs *inputs,
                           struct dsched_efficiency *out, struct dsched_error *error);
 /* e(k) alone. Unknown noise or batch: the prior. `merge` 0 counts as 1. */
 double dsched_efficiency_merge(double noise_samples, double batch_samples, uint32_t merge);
+/* The planner's table of merges 1..max_merge and delays 0..max_delay, the rest 0; `rule`, `merge`
+ * and `delay` of the inputs are ignored, `measured_frac` must be unknown. Fractions are rounded to
+ * ppm. */
+DSCHED_NODISCARD enum dsched_status
+dsched_progress_predict(const struct dsched_efficiency_inputs *inputs, uint32_t max_merge,
+                        uint32_t max_delay, struct dsched_progress *out,
+                        struct dsched_error *error);
 /* Iterations of exact progress per second. 0 when step_ns < 1 or the fraction is unknown. */
 double dsched_efficiency_goodput(double progress_frac, int64_t step_ns);
 

@@ -13,6 +13,14 @@
 extern "C" {
 #endif
 
+/* What plans cost in statistics: progress per sample relative to exact, in ppm (1,000,000: as good,
+ * 0: never use it), of a rule at a merge and at a delay; the product counts. Between whole numbers
+ * it is interpolated. dsched_progress_predict of convergence.h fills one in. */
+struct dsched_progress {
+    uint32_t merge_ppm[DSCHED_N_RULES][DSCHED_MAX_MERGE + 1]; /* index 0 is not used */
+    uint32_t delay_ppm[DSCHED_N_RULES][DSCHED_MAX_DELAY + 1];
+};
+
 struct dsched_planner_options {
     uint32_t rules;     /* DSCHED_RULE_BIT of each rule that may be used; exact is always allowed */
     uint32_t max_merge; /* 1..DSCHED_MAX_MERGE */
@@ -20,8 +28,11 @@ struct dsched_planner_options {
     uint64_t max_pending_bytes; /* 0: no limit */
     uint32_t jitter_ppm;    /* 0..1,000,000: communication is stretched by this much when packing
                                and when steps are compared */
-    uint32_t tolerance_ppm; /* 0..1,000,000: the least costly class within this of the best
-                               step wins */
+    uint32_t tolerance_ppm; /* 0..1,000,000: the least costly class within this of the best cost
+                               wins */
+    /* Borrowed. NULL: every plan counts as good as exact, and what is compared is the step alone.
+     */
+    const struct dsched_progress *progress;
 };
 /* all rules but delayed, merge 8, delay 8, no memory limit, jitter 5 %, tolerance 1 %. */
 void dsched_planner_defaults(struct dsched_planner_options *options);
@@ -47,6 +58,9 @@ struct dsched_candidate {
     struct dsched_report report; /* simulated on the profile, without jitter */
     int feasible;                /* 0: broke a limit */
     int64_t margin_step_ns;      /* step when communication takes the jitter margin longer */
+    uint32_t progress_ppm;       /* per sample, relative to exact; 1,000,000 without a table */
+    int64_t cost_ns; /* margin_step_ns / progress: time per iteration of exact's progress;
+                        INT64_MAX where there is none */
     enum dsched_verdict verdict;
     uint32_t gap_ppm; /* by how much less the packing could take at best, among the cuts at ends of
                          tensors, small ones taken together: landing time under exact, work of the
