@@ -15,7 +15,7 @@
 #include "http/http_server.h"
 #include "jobs.h"
 #include "service.h"
-#include "store.h"
+#include "store/store.h"
 
 #define MAIN_PORT            7600u
 #define MAIN_PATH_BYTES      4096u

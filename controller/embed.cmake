@@ -12,7 +12,7 @@ foreach(file IN LISTS FILES)
   math(EXPR number "${number} + 1")
 endforeach()
 if(KIND STREQUAL "schema")
-  file(WRITE ${OUT} "#include \"store_schema.h\"\n${body}"
+  file(WRITE ${OUT} "#include \"store/store_schema.h\"\n${body}"
     "const char *const store_schema[] = {${names}};\n"
     "const size_t store_schema_steps = ${number};\n")
 else()

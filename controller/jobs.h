@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "http/http_server.h"
-#include "store.h"
-#include "tuner.h"
+#include "store/store.h"
+#include "tuning/tuner.h"
 #include "wire/wire.h"
 
 /* An incarnation nobody reports for is lost after a minute: agents report every second and back off

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "jobs_live.h"
-#include "profile_build.h"
+#include "tuning/profile_build.h"
 
 /* Largest page of a list. */
 #define CONTROL_MAX_PAGE 1000u

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "jobs_live.h"
-#include "profile_build.h"
-#include "tuner_state.h"
+#include "tuning/profile_build.h"
+#include "tuning/tuner_state.h"
 
 /* PyTorch DDP's bucket sizes: the exact plan a job returns to is the one everybody knows. */
 #define ENGINE_FIRST_BYTES (UINT64_C(1) << 20)

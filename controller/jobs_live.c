@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "tuner_state.h"
+#include "tuning/tuner_state.h"
 
 static size_t live_bucket(int64_t id) {
     return (size_t)((uint64_t)id % JOBS_BUCKETS);

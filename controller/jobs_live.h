@@ -5,8 +5,8 @@
 #include <pthread.h>
 
 #include "jobs.h"
-#include "observe.h"
-#include "tuner.h"
+#include "tuning/observe.h"
+#include "tuning/tuner.h"
 
 #define JOBS_BUCKETS 1024u
 /* One stream per agent, and agents that reconnect before their old stream is seen to be dead. */

@@ -6,7 +6,7 @@
 
 #include "http/http_server.h"
 #include "jobs.h"
-#include "store.h"
+#include "store/store.h"
 
 struct service {
     struct store *store;

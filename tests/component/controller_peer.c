@@ -1,5 +1,6 @@
 #include "controller_peer.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,8 +196,9 @@ void controller_peer_forget(struct controller_peer *peer) {
 }
 
 void controller_peer_push(struct controller_peer *peer, uint64_t seq,
-                          const struct dsched_plan *plan) {
-    struct wire_plan_event event = {.seq = seq, .plan = *plan};
+                          const struct dsched_plan *plan, double max_loss) {
+    struct wire_plan_event event = {
+        .seq = seq, .plan = *plan, .max_loss = max_loss, .max_grad_sq = (double)NAN};
     char id[24];
     char *json = NULL;
     assert_int_equal(wire_plan_event_encode(&event, &json, NULL), DEFT_OK);

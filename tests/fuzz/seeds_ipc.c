@@ -92,6 +92,9 @@ static void seeds_ipc_telemetry(const char *folder, struct seeds_ipc_stream *all
         iterations[i].grad_sq_mean = 1.25;
         iterations[i].updates = 1;
         iterations[i].merge = 1;
+        iterations[i].flags = i == 0 ? 0 : IPC_ITERATION_BAD_LOSS;
+        iterations[i].change_sq_local = 0.25;
+        iterations[i].learning_rate = 0.05;
     }
     seeds_ipc_one(folder, "iterations", all, IPC_ITERATIONS, iterations, sizeof iterations);
 
@@ -119,7 +122,8 @@ static void seeds_ipc_answers(const char *folder, struct seeds_ipc_stream *all) 
     struct {
         struct ipc_plan head;
         uint8_t plan[40]; /* what is inside is fuzz_plan_decode's business */
-    } plan = {.head = {.seq = 3, .hash = 77}, .plan = {1}};
+    } plan = {.head = {.seq = 3, .hash = 77, .max_loss = 2.875, .max_grad_sq = (double)NAN},
+              .plan = {1}};
     /* An odd size: the reader must align the frame that follows. */
     seeds_ipc_one(folder, "plan", all, IPC_PLAN, &plan, sizeof plan - 3);
     struct ipc_command command = {.kind = IPC_COMMAND_DRAIN};

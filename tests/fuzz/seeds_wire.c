@@ -54,6 +54,8 @@ static void seeds_wire_plan(const char *folder) {
     uint16_t merge[] = {1, 2};
     struct dsched_op ops[] = {{0, 0}, {1, 1}, {1, 1}, {0, 2}};
     struct wire_plan_event event = {.seq = 3,
+                                    .max_loss = 2.875,
+                                    .max_grad_sq = (double)NAN,
                                     .plan = {.rule = DSCHED_AVERAGED,
                                              .n_links = 2,
                                              .n_buckets = 2,
@@ -137,7 +139,9 @@ static void seeds_wire_report(const char *folder) {
                                            .grad_sq_mean = (double)NAN,
                                            .updates = 1,
                                            .merge = 2,
-                                           .flags = 1}};
+                                           .flags = 1,
+                                           .change_sq_local = 0.25,
+                                           .learning_rate = 0.05}};
     struct wire_op_summary ops[] = {{.rank = 1,
                                      .link = 0,
                                      .bytes = 802816,

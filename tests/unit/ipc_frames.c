@@ -65,7 +65,10 @@ static size_t random_frame(uint64_t *state, uint8_t *out) {
     }
     case 4: {
         /* The only payload of odd size, so that alignment of what follows is tested. */
-        struct ipc_plan plan = {.seq = 1, .hash = testing_random(state)};
+        struct ipc_plan plan = {.seq = 1,
+                                .hash = testing_random(state),
+                                .max_loss = 2.5,
+                                .max_grad_sq = (double)NAN};
         type = IPC_PLAN;
         n_bytes = sizeof(plan) + 1 + testing_random_below(state, 2000);
         memcpy(payload, &plan, sizeof(plan));
@@ -160,7 +163,8 @@ struct sender {
 
 static void *send_in_thread(void *argument) {
     struct sender *sender = argument;
-    struct ipc_plan plan = {.seq = 7, .hash = 9};
+    struct ipc_plan plan = {
+        .seq = 7, .hash = 9, .max_loss = (double)NAN, .max_grad_sq = (double)NAN};
     sender->status = ipc_send(sender->fd, IPC_PLAN, &plan, sizeof(plan), sender->tail,
                               sender->tail_bytes, 60000, NULL);
     return NULL;
@@ -313,6 +317,12 @@ static void malformed_records_are_refused(void **unused) {
 
     struct ipc_iteration iteration = {.step_ns = -1};
     assert_int_equal(check(IPC_ITERATIONS, &iteration, sizeof(iteration)), DEFT_INVALID);
+    iteration = (struct ipc_iteration){.change_sq_local = (double)NAN, .learning_rate = 0};
+    assert_int_equal(check(IPC_ITERATIONS, &iteration, sizeof(iteration)), DEFT_OK);
+    iteration.change_sq_local = -1;
+    assert_int_equal(check(IPC_ITERATIONS, &iteration, sizeof(iteration)), DEFT_INVALID);
+    iteration = (struct ipc_iteration){.learning_rate = (double)INFINITY};
+    assert_int_equal(check(IPC_ITERATIONS, &iteration, sizeof(iteration)), DEFT_INVALID);
     struct ipc_op op = {.bytes = 4, .start_ns = 5, .end_ns = 4};
     assert_int_equal(check(IPC_OPS, &op, sizeof(op)), DEFT_INVALID);
     op.end_ns = 5;
@@ -333,7 +343,7 @@ static void malformed_records_are_refused(void **unused) {
 
     struct ipc_event event = {.kind = IPC_EVENT_FINISHED};
     assert_int_equal(check(IPC_EVENT, &event, sizeof(event)), DEFT_OK);
-    event.kind = IPC_EVENT_DROPPED + 1;
+    event.kind = IPC_EVENT_FUSED + 1;
     assert_int_equal(check(IPC_EVENT, &event, sizeof(event)), DEFT_INVALID);
     event.kind = IPC_EVENT_FAILED;
     memset(event.text, 'x', sizeof(event.text));
@@ -341,10 +351,32 @@ static void malformed_records_are_refused(void **unused) {
 
     struct ipc_command command = {.kind = 3};
     assert_int_equal(check(IPC_COMMAND, &command, sizeof(command)), DEFT_INVALID);
-    struct ipc_plan plan = {.seq = 1};
-    assert_int_equal(check(IPC_PLAN, &plan, sizeof(plan)), DEFT_INVALID);
-    assert_int_equal(check(IPC_READY, &plan, 8), DEFT_INVALID);
-    assert_int_equal(check(99, &plan, 8), DEFT_INVALID);
+    assert_int_equal(check(IPC_READY, &command, 8), DEFT_INVALID);
+    assert_int_equal(check(99, &command, 8), DEFT_INVALID);
+}
+
+/* What a rank would do with a limit that nothing can keep, or a number that JSON cannot carry. */
+static void malformed_plans_are_refused(void **unused) {
+    (void)unused;
+    const double limits[] = {0, -1, (double)INFINITY, (double)-INFINITY};
+    struct {
+        struct ipc_plan head;
+        uint8_t plan[8];
+    } frame = {.head = {.seq = IPC_MAX_COUNT, .max_loss = (double)NAN, .max_grad_sq = 1e-300}};
+    assert_int_equal(check(IPC_PLAN, &frame, sizeof(frame)), DEFT_OK);
+    assert_int_equal(check(IPC_PLAN, &frame, sizeof(frame.head)), DEFT_INVALID);
+    frame.head.seq = IPC_MAX_COUNT + 1;
+    assert_int_equal(check(IPC_PLAN, &frame, sizeof(frame)), DEFT_INVALID);
+    frame.head.seq = 1;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        frame.head.max_loss = limits[i];
+        assert_int_equal(check(IPC_PLAN, &frame, sizeof(frame)), DEFT_INVALID);
+        frame.head.max_loss = 1;
+        frame.head.max_grad_sq = limits[i];
+        assert_int_equal(check(IPC_PLAN, &frame, sizeof(frame)), DEFT_INVALID);
+        frame.head.max_grad_sq = 1;
+        assert_int_equal(check(IPC_PLAN, &frame, sizeof(frame)), DEFT_OK);
+    }
 }
 
 static void random_bytes_never_pass_as_a_stream(void **unused) {
@@ -411,6 +443,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(malformed_headers_are_refused),
     cmocka_unit_test(malformed_hellos_are_refused),
     cmocka_unit_test(malformed_records_are_refused),
+    cmocka_unit_test(malformed_plans_are_refused),
     cmocka_unit_test(random_bytes_never_pass_as_a_stream),
     cmocka_unit_test(sending_to_nobody_is_an_error_not_a_signal),
     cmocka_unit_test(a_peer_that_does_not_read_times_out),

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "observe.h"
-#include "profile_build.h"
+#include "tuning/observe.h"
+#include "tuning/profile_build.h"
 #include "testing.h"
 
 #define N_RANKS   3u

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "testing.h"
-#include "tuner.h"
-#include "tuner_state.h"
+#include "tuning/tuner.h"
+#include "tuning/tuner_state.h"
 
 #define EXACT_NS INT64_C(100000000)
 

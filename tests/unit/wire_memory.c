@@ -1,5 +1,6 @@
 /* Every allocation of a message fails once, one after the other: the call says so, has written
  * nothing, and leaks nothing (the sanitizers watch). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +97,7 @@ static void every_allocation_may_fail(void **unused) {
     uint64_t state = testing_seed();
     struct wire_report report;
     struct wire_registration registration;
-    struct wire_plan_event event = {.seq = 1};
+    struct wire_plan_event event = {.seq = 1, .max_loss = 2.5, .max_grad_sq = (double)NAN};
     char *texts[3];
     (void)unused;
     wire_support_report(&state, &report);

@@ -66,6 +66,8 @@ static void reports_round_trip(void **unused) {
             assert_true(in.iterations[r].bytes == out.iterations[r].bytes);
             assert_true(in.iterations[r].step_ns == out.iterations[r].step_ns);
             assert_int_equal(in.iterations[r].flags, out.iterations[r].flags);
+            same_real(in.iterations[r].change_sq_local, out.iterations[r].change_sq_local);
+            same_real(in.iterations[r].learning_rate, out.iterations[r].learning_rate);
         }
         assert_memory_equal(in.ops, out.ops, in.n_ops * sizeof(*in.ops));
         for (uint32_t r = 0; r < in.n_events; r++) {
@@ -80,6 +82,11 @@ static void reports_round_trip(void **unused) {
     }
 }
 
+static double random_limit(uint64_t *state) {
+    uint64_t mantissa = 1 + testing_random_below(state, 1u << 30);
+    return testing_random_below(state, 3) == 0 ? (double)NAN : ldexp((double)mantissa, -12);
+}
+
 static void plans_round_trip(void **unused) {
     uint64_t state = testing_seed();
     (void)unused;
@@ -89,6 +96,8 @@ static void plans_round_trip(void **unused) {
         struct dsched_plan plan = {0};
         struct deft_error error = {0};
         char *text = NULL;
+        in.max_loss = random_limit(&state);
+        in.max_grad_sq = random_limit(&state);
         wire_support_plan(&state, &in.plan);
         assert_int_equal(wire_plan_encode(&in.plan, &text, &error), DEFT_OK);
         assert_int_equal(wire_plan_decode(text, strlen(text), &plan, &error), DEFT_OK);
@@ -98,6 +107,8 @@ static void plans_round_trip(void **unused) {
         assert_int_equal(wire_plan_event_encode(&in, &text, &error), DEFT_OK);
         assert_int_equal(wire_plan_event_decode(text, strlen(text), &out, &error), DEFT_OK);
         assert_true(out.seq == in.seq);
+        same_real(in.max_loss, out.max_loss);
+        same_real(in.max_grad_sq, out.max_grad_sq);
         assert_true(dsched_plan_hash(&out.plan) == dsched_plan_hash(&in.plan));
         free(text);
         dsched_plan_done(&plan);

@@ -1,5 +1,6 @@
 /* Hostile and wrong messages are refused with one sentence that names the field, and leave what the
  * caller passed untouched. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,49 @@ static void plans_with_a_wrong_hash_are_refused(void **unused) {
     dsched_plan_done(&plan);
 }
 
+/* {"seq":..,"max_loss":LIMIT,...}: what stands for the limit, and what is said about it. */
+static void limits_of_a_fuse_are_positive_or_null(void **unused) {
+    static const struct strict_case cases[] = {
+        {"0", "max_loss: a positive number or null"},
+        {"-0.5", "max_loss: a positive number or null"},
+        {"1e999", "max_loss: a finite number or null"},
+        {"\"2\"", "max_loss: a finite number or null"},
+        {"null", NULL},
+        {"1e-300", NULL},
+    };
+    uint64_t state = testing_seed();
+    struct wire_plan_event event = {.seq = 1, .max_loss = (double)NAN, .max_grad_sq = 4};
+    char *text = NULL;
+    (void)unused;
+    wire_support_plan(&state, &event.plan);
+    assert_int_equal(wire_plan_event_encode(&event, &text, NULL), DEFT_OK);
+    char *limit = strstr(text, "\"max_loss\":null,");
+    assert_non_null(limit);
+    size_t n_before = (size_t)(limit - text) + strlen("\"max_loss\":");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct wire_plan_event out = {0};
+        struct deft_error error = {0};
+        char *altered = malloc(strlen(text) + 16);
+        assert_non_null(altered);
+        (void)snprintf(altered, strlen(text) + 16, "%.*s%s%s", (int)n_before, text, cases[i].text,
+                       text + n_before + strlen("null"));
+        enum deft_status status = wire_plan_event_decode(altered, strlen(altered), &out, &error);
+        assert_int_equal(status, cases[i].says == NULL ? DEFT_OK : DEFT_INVALID);
+        assert_true(cases[i].says == NULL || strstr(error.text, cases[i].says) != NULL);
+        assert_true(cases[i].says != NULL || out.max_grad_sq == 4);
+        wire_plan_event_done(&out);
+        free(altered);
+    }
+    free(text);
+    text = NULL;
+    event.max_grad_sq = (double)INFINITY;
+    assert_int_equal(wire_plan_event_encode(&event, &text, NULL), DEFT_INVALID);
+    event.max_grad_sq = 0;
+    assert_int_equal(wire_plan_event_encode(&event, &text, NULL), DEFT_INVALID);
+    assert_null(text);
+    wire_plan_event_done(&event);
+}
+
 /* Any byte of a valid message replaced, removed or doubled: never a crash, never a half-read
  * message. What the sanitizers watch here is the point. */
 static void damaged_messages_are_survived(void **unused) {
@@ -231,6 +275,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(encoders_refuse_what_decoders_would),
     cmocka_unit_test(unknown_keys_and_absent_ones_are_fine),
     cmocka_unit_test(plans_with_a_wrong_hash_are_refused),
+    cmocka_unit_test(limits_of_a_fuse_are_positive_or_null),
     cmocka_unit_test(damaged_messages_are_survived),
     cmocka_unit_test(workloads_are_read),
 };

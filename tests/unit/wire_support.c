@@ -130,10 +130,13 @@ static void support_iteration(uint64_t *state, struct wire_iteration *out) {
     out->skipped = (uint32_t)testing_random(state);
     out->merge = (uint32_t)testing_random(state);
     out->flags = (uint32_t)testing_random(state);
+    out->change_sq_local = support_real(state);
+    out->learning_rate = support_real(state);
 }
 
 void wire_support_report(uint64_t *state, struct wire_report *out) {
-    static const char *const kinds[] = {"switched", "refused", "finished", "failed", "dropped"};
+    static const char *const kinds[] = {"switched", "refused", "finished",
+                                        "failed",   "dropped", "fused"};
     memset(out, 0, sizeof(*out));
     memcpy(out->agent, "host-1", 7);
     out->seq = 1 + support_below(state, MAX_INTEGER);
@@ -169,7 +172,7 @@ void wire_support_report(uint64_t *state, struct wire_report *out) {
     out->events = support_array(out->n_events, sizeof(*out->events));
     for (uint32_t i = 0; i < out->n_events; i++) {
         struct wire_event *event = &out->events[i];
-        const char *kind = kinds[support_below(state, 5)];
+        const char *kind = kinds[support_below(state, 6)];
         memcpy(event->kind, kind, strlen(kind) + 1);
         event->rank = (uint32_t)testing_random(state);
         event->plan_seq = support_integer(state);

@@ -5,7 +5,7 @@
 #include <deft/status.h>
 #include <dsched/profile.h>
 
-#include "observe.h"
+#include "tuning/observe.h"
 #include "wire/wire.h"
 
 /* `registration` gives tensors, links and their probes. DEFT_STATE while too little has been

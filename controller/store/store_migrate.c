@@ -1,9 +1,9 @@
-#include "store_db.h"
+#include "store/store_db.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
 
-#include "store_schema.h"
+#include "store/store_schema.h"
 
 static enum deft_status migrate_version(struct store_db *db, int *out, struct deft_error *error) {
     sqlite3_stmt *statement = store_db_statement(db, "PRAGMA user_version");

@@ -1,4 +1,4 @@
-#include "store_db.h"
+#include "store/store_db.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "observe.h"
+#include "tuning/observe.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "tuner_state.h"
+#include "tuning/tuner_state.h"
 
 #include <string.h>
 

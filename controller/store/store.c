@@ -1,4 +1,4 @@
-#include "store.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "store_db.h"
+#include "store/store_db.h"
 
 /* One per HTTP thread is enough; further ones are closed after use. */
 #define STORE_MAX_IDLE_READERS 8u

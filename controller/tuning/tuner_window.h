@@ -2,7 +2,7 @@
 #ifndef TUNER_WINDOW_H
 #define TUNER_WINDOW_H
 
-#include "tuner.h"
+#include "tuning/tuner.h"
 
 /* Iterations a measurement of a plan with this cycle takes. */
 uint32_t tuner_window_rows(const struct tuner_config *config, uint32_t cycle);

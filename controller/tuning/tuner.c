@@ -1,11 +1,11 @@
-#include "tuner.h"
+#include "tuning/tuner.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tuner_window.h"
+#include "tuning/tuner_window.h"
 
 /* Backing off further than 2^5 dwells would outlast most jobs. */
 #define TUNER_MAX_BACKOFF 5u

@@ -1,4 +1,4 @@
-#include "store.h"
+#include "store/store.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store_db.h"
+#include "store/store_db.h"
 
 #define BIND_INT(statement, column, value)                                                         \
     (void)sqlite3_bind_int64((statement), (column), (sqlite3_int64)(value))

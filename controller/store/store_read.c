@@ -1,11 +1,11 @@
-#include "store.h"
+#include "store/store.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store_db.h"
+#include "store/store_db.h"
 
 static enum deft_status read_copy(sqlite3_stmt *s, int column, char **out,
                                   struct deft_error *error) {

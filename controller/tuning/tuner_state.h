@@ -2,7 +2,7 @@
 #ifndef TUNER_STATE_H
 #define TUNER_STATE_H
 
-#include "tuner.h"
+#include "tuning/tuner.h"
 
 /* malloc'ed. */
 DEFT_NODISCARD enum deft_status tuner_state_encode(const struct tuner *tuner, char **out,

@@ -1,4 +1,4 @@
-#include "tuner_window.h"
+#include "tuning/tuner_window.h"
 
 #include <stdlib.h>
 #include <string.h>

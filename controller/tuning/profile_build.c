@@ -1,4 +1,4 @@
-#include "profile_build.h"
+#include "tuning/profile_build.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-#include "store.h"
+#include "store/store.h"
 
 #include <math.h>
 #include <sqlite3.h>
 
-#include "store_db.h"
+#include "store/store_db.h"
 
 /* Rows of lists that grow with a job's life: the newest are shown. */
 #define PRINT_MAX_ROWS 1000
