@@ -45,7 +45,9 @@ static struct wire_iteration daemon_batch_iteration(uint32_t rank, const struct 
                                    .updates = in->updates,
                                    .skipped = in->skipped,
                                    .merge = in->merge,
-                                   .flags = in->flags};
+                                   .flags = in->flags,
+                                   .change_sq_local = in->change_sq_local,
+                                   .learning_rate = in->learning_rate};
 }
 
 void daemon_batch_iterations(struct daemon_batch *batch, uint32_t rank,
@@ -136,6 +138,8 @@ static const char *daemon_batch_event_name(uint32_t kind) {
         return "finished";
     case IPC_EVENT_FAILED:
         return "failed";
+    case IPC_EVENT_FUSED:
+        return "fused";
     default:
         return "dropped";
     }

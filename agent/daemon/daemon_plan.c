@@ -13,7 +13,10 @@
 static enum deft_status daemon_plan_encode(const struct wire_plan_event *event,
                                            uint8_t **out_payload, size_t *out_bytes,
                                            struct deft_error *error) {
-    struct ipc_plan head = {.seq = event->seq, .hash = dsched_plan_hash(&event->plan)};
+    struct ipc_plan head = {.seq = event->seq,
+                            .hash = dsched_plan_hash(&event->plan),
+                            .max_loss = event->max_loss,
+                            .max_grad_sq = event->max_grad_sq};
     size_t plan_bytes = dsched_plan_encode(&event->plan, NULL, 0);
     if (plan_bytes == 0 || plan_bytes > IPC_MAX_PAYLOAD_BYTES - sizeof(head)) {
         return deft_fail(error, DEFT_LIMIT, 0,

@@ -126,6 +126,11 @@ static const char *ipc_check_link(const void *record) {
     return NULL;
 }
 
+/* NaN stands for "unknown" or "none". */
+static int ipc_check_figure(double value) {
+    return isnan(value) || (isfinite(value) && value >= 0);
+}
+
 static const char *ipc_check_iteration(const void *record) {
     const struct ipc_iteration *iteration = record;
     if (!ipc_check_time(iteration->forward_ns) || !ipc_check_time(iteration->backward_ns) ||
@@ -136,6 +141,10 @@ static const char *ipc_check_iteration(const void *record) {
     if (iteration->iteration > IPC_MAX_COUNT || iteration->plan_seq > IPC_MAX_COUNT ||
         iteration->bytes > IPC_MAX_COUNT) {
         return "a number of an iteration is out of range";
+    }
+    if (!ipc_check_figure(iteration->change_sq_local) ||
+        !ipc_check_figure(iteration->learning_rate)) {
+        return "a figure of an iteration is out of range";
     }
     return NULL;
 }
@@ -171,7 +180,7 @@ static const char *ipc_check_readiness(const void *payload, size_t n_bytes) {
 
 static const char *ipc_check_event(const void *record) {
     const struct ipc_event *event = record;
-    if (event->kind < IPC_EVENT_SWITCHED || event->kind > IPC_EVENT_DROPPED) {
+    if (event->kind < IPC_EVENT_SWITCHED || event->kind > IPC_EVENT_FUSED) {
         return "the kind of the event is unknown";
     }
     if (event->plan_seq > IPC_MAX_COUNT || event->iteration > IPC_MAX_COUNT ||
@@ -180,6 +189,25 @@ static const char *ipc_check_event(const void *record) {
     }
     return ipc_check_terminated(event->text, sizeof(event->text)) ? NULL
                                                                   : "the text is not terminated";
+}
+
+/* Only a limit above 0 can be kept. */
+static int ipc_check_limit(double limit) {
+    return ipc_check_figure(limit) && !(limit <= 0);
+}
+
+static const char *ipc_check_plan(const void *payload, size_t n_bytes) {
+    const struct ipc_plan *plan = payload;
+    if (n_bytes <= sizeof(*plan)) {
+        return "it is too short";
+    }
+    if (plan->seq > IPC_MAX_COUNT) {
+        return "the plan's number is out of range";
+    }
+    if (!ipc_check_limit(plan->max_loss) || !ipc_check_limit(plan->max_grad_sq)) {
+        return "a limit of the fuse is neither positive nor NaN";
+    }
+    return NULL;
 }
 
 static const char *ipc_check_command(const void *record) {
@@ -215,7 +243,7 @@ static const char *ipc_check_reason(uint16_t type, const void *payload, size_t n
     case IPC_READINESS:
         return n_bytes < record_bytes ? "it is too short" : ipc_check_readiness(payload, n_bytes);
     case IPC_PLAN:
-        return n_bytes <= record_bytes ? "it is too short" : NULL;
+        return ipc_check_plan(payload, n_bytes);
     default:
         break;
     }

@@ -41,6 +41,8 @@ void gradients_expect(struct deft_runtime *rt) {
     memset(&rt->record, 0, sizeof(rt->record));
     rt->record.loss = NAN;
     rt->record.grad_sq_mean = NAN;
+    rt->record.change_sq_local = NAN;
+    rt->record.learning_rate = NAN;
     for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
         engine->buckets[b].n_missing = engine->buckets[b].n_pieces;
     }

@@ -7,8 +7,8 @@
 #define REPORT_MAX_READINESS 64
 #define REPORT_MAX_EVENTS    4096
 
-static const char *const event_names[] = {"switched", "refused", "finished",
-                                          "failed",   "dropped", NULL};
+static const char *const event_names[] = {"switched", "refused", "finished", "failed",
+                                          "dropped",  "fused",   NULL};
 
 #define R struct wire_iteration
 static const struct wire_field iteration_fields[] = {
@@ -29,6 +29,8 @@ static const struct wire_field iteration_fields[] = {
     WIRE_ROW_UINT(R, skipped, "skipped", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, merge, "merge", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, flags, "flags", 0, 0, UINT32_MAX),
+    WIRE_ROW_REAL(R, change_sq_local, "change_sq_local"),
+    WIRE_ROW_REAL(R, learning_rate, "learning_rate"),
 };
 #undef R
 static const struct wire_shape iteration_shape =

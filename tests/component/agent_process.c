@@ -1,6 +1,7 @@
 /* The real agent between ranks that speak the protocol and a controller that has faults. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,6 +95,9 @@ static void everything_arrives_once(void **unused) {
     controller_peer_stop(setting.peer);
 }
 
+/* What a plan of these tests may reach; the other limit is not set. */
+#define MAX_LOSS 2.875
+
 static void expect_plan(struct ipc_rank *rank, uint64_t seq, const struct dsched_plan *plan) {
     uint16_t type;
     const void *payload;
@@ -105,6 +109,7 @@ static void expect_plan(struct ipc_rank *rank, uint64_t seq, const struct dsched
     memcpy(&head, payload, sizeof(head));
     assert_int_equal(head.seq, seq);
     assert_int_equal(head.hash, dsched_plan_hash(plan));
+    assert_true(head.max_loss == MAX_LOSS && isnan(head.max_grad_sq));
     assert_int_equal(dsched_plan_decode((const uint8_t *)payload + sizeof(head),
                                         n_bytes - sizeof(head), &decoded, NULL),
                      DSCHED_OK);
@@ -123,14 +128,14 @@ static void plans_reach_every_rank_and_only_valid_ones(void **unused) {
         ipc_rank_join(&ranks[i], setting.socket, i, 3, "job", "job/1");
     }
     controller_peer_await_local_ranks(setting.peer, 2);
-    controller_peer_push(setting.peer, 1, &good);
+    controller_peer_push(setting.peer, 1, &good, MAX_LOSS);
     expect_plan(&ranks[0], 1, &good);
     expect_plan(&ranks[1], 1, &good);
     ipc_rank_join(&ranks[2], setting.socket, 2, 3, "job", "job/1");
     expect_plan(&ranks[2], 1, &good);
-    controller_peer_push(setting.peer, 2, &bad);
+    controller_peer_push(setting.peer, 2, &bad, MAX_LOSS);
     controller_peer_await_event(setting.peer, "refused", 2);
-    controller_peer_push(setting.peer, 3, &good);
+    controller_peer_push(setting.peer, 3, &good, MAX_LOSS);
     for (size_t i = 0; i < 3; i++) {
         expect_plan(&ranks[i], 3, &good);
         ipc_rank_event(&ranks[i], IPC_EVENT_SWITCHED, 3);
@@ -237,7 +242,7 @@ static void a_second_start_follows_the_first(void **unused) {
     controller_peer_await_event(setting.peer, "finished", 0);
     ipc_rank_join(&rank, setting.socket, 0, 1, "job", "job/2");
     controller_peer_await_registrations(setting.peer, 2);
-    controller_peer_push(setting.peer, 1, &plan);
+    controller_peer_push(setting.peer, 1, &plan, MAX_LOSS);
     expect_plan(&rank, 1, &plan);
     ipc_rank_leave(&rank);
     tear_down(&setting);

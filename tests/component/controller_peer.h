@@ -22,9 +22,9 @@ void controller_peer_stop(struct controller_peer *peer);
 void controller_peer_lose_answers(struct controller_peer *peer, unsigned every);
 /* The next requests that name an incarnation get 404 until it has registered again. */
 void controller_peer_forget(struct controller_peer *peer);
-/* Sends a plan event to all streams, now and to those that come later. */
+/* Sends a plan event to all streams, now and to those that come later. `max_loss` NaN: no fuse. */
 void controller_peer_push(struct controller_peer *peer, uint64_t seq,
-                          const struct dsched_plan *plan);
+                          const struct dsched_plan *plan, double max_loss);
 
 /* Each waits within a deadline until it is so, and fails the test otherwise. */
 void controller_peer_await_registrations(struct controller_peer *peer, unsigned n);

@@ -1,5 +1,6 @@
 #include "ipc_rank.h"
 
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +76,9 @@ void ipc_rank_iterations(const struct ipc_rank *rank, uint64_t first, uint32_t n
                                           .grad_sq_local = 1.0,
                                           .grad_sq_mean = 0.5,
                                           .updates = 1,
-                                          .merge = 1};
+                                          .merge = 1,
+                                          .change_sq_local = (double)NAN,
+                                          .learning_rate = 0.05};
         struct ipc_op op = {.iteration = first + i,
                             .bytes = 24000,
                             .posted_ns = 10,
