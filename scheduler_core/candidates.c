@@ -2,10 +2,30 @@
 
 #include "delays.h"
 #include "muldiv.h"
+#include "price.h"
 #include "refuse.h"
 #include "simulation.h"
 
 #include <string.h>
+
+static int is_same(const struct dsched_plan *a, const struct dsched_plan *b) {
+    return a->rule == b->rule && a->n_buckets == b->n_buckets &&
+           a->n_generations == b->n_generations &&
+           memcmp(a->merge, b->merge, a->n_generations * sizeof(*a->merge)) == 0 &&
+           memcmp(a->buckets, b->buckets, a->n_buckets * sizeof(*a->buckets)) == 0 &&
+           memcmp(a->ops, b->ops, (size_t)a->n_generations * a->n_buckets * sizeof(*a->ops)) == 0;
+}
+
+void candidates_drop_repeated(struct candidates *candidates) {
+    uint32_t last = candidates->n - 1;
+    for (uint32_t i = 0; i < last; i++) {
+        if (is_same(&candidates->plans[i], &candidates->plans[last])) {
+            dsched_plan_done(&candidates->plans[last]);
+            candidates->n = last;
+            return;
+        }
+    }
+}
 
 void candidates_done(struct candidates *candidates) {
     for (uint32_t i = 0; i < candidates->n; i++) {
@@ -74,6 +94,7 @@ static enum dsched_status set_delays(const struct candidates *candidates,
     if (plan->rule == DSCHED_LOOKAHEAD && max_delay > 1) {
         max_delay = 1;
     }
+    max_delay = cycle.max_delay < max_delay ? cycle.max_delay : max_delay;
     if (!is_sustainable(candidates, layout, cycle)) {
         /* One generation in flight behind the one that accumulates keeps every link busy. */
         uint32_t delay = max_merge_of(plan);
@@ -128,6 +149,8 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
     item.max_merge = max_merge_of(&plan);
     item.feasible = most_bytes == 0 || item.report.pending_bytes <= most_bytes;
     item.margin_step_ns = margin.step_ns;
+    item.progress_ppm = price_progress_ppm(candidates->options->progress, &plan, &item.report);
+    item.cost_ns = price_cost_ns(item.margin_step_ns, item.progress_ppm);
     candidates->items[candidates->n] = item;
     candidates->plans[candidates->n++] = plan;
     return DSCHED_OK;

@@ -21,6 +21,7 @@ struct candidates {
 struct candidates_cycle {
     uint32_t n_generations;
     uint32_t n_iterations;
+    uint32_t max_delay; /* on top of what the options and the rule allow */
 };
 
 /* layout->load_ns with the jitter margin: compute time per generation that keeps the links from
@@ -32,6 +33,8 @@ int64_t candidates_load_ns(const struct candidates *candidates, const struct lay
 DSCHED_NODISCARD enum dsched_status
 candidates_add(struct candidates *candidates, enum dsched_rule rule, const struct layout *layout,
                struct candidates_cycle cycle, uint32_t gap_ppm, struct dsched_error *error);
+/* Takes the last candidate back when its plan is that of an earlier one. */
+void candidates_drop_repeated(struct candidates *candidates);
 void candidates_done(struct candidates *candidates);
 
 #endif

@@ -23,6 +23,8 @@ const char *dsched_verdict_name(enum dsched_verdict verdict) {
         [DSCHED_LATER] = "later",
         [DSCHED_MORE_OPS] = "more all-reduces",
         [DSCHED_EQUAL] = "equal",
+        [DSCHED_NO_PROGRESS] = "no progress",
+        [DSCHED_LESS_PROGRESS] = "less progress",
     };
     return (size_t)verdict < sizeof(names) / sizeof(names[0]) ? names[verdict] : NULL;
 }
@@ -31,6 +33,10 @@ typedef int64_t (*figure_fn)(const struct candidates *candidates, uint32_t i);
 
 static int64_t figure_step(const struct candidates *candidates, uint32_t i) {
     return candidates->items[i].margin_step_ns;
+}
+/* The same without a table of progress. */
+static int64_t figure_cost(const struct candidates *candidates, uint32_t i) {
+    return candidates->items[i].cost_ns;
 }
 /* Iterations per update: less is better, like all figures. */
 static int64_t figure_updates(const struct candidates *candidates, uint32_t i) {
@@ -60,6 +66,23 @@ static void keep_least(struct candidates *candidates, figure_fn figure, uint32_t
     for (uint32_t i = 0; i < candidates->n; i++) {
         if (is_marked(candidates, i) && figure(candidates, i) > muldiv_stretch(best, slack_ppm)) {
             candidates->items[i].verdict = verdict;
+        }
+    }
+}
+
+/* Of those that cost too much, some are fast enough: it is the statistics that they lost by. */
+static void keep_least_cost(struct candidates *candidates, uint32_t slack_ppm) {
+    int64_t fast_ns = 0;
+    keep_least(candidates, figure_cost, slack_ppm, DSCHED_SLOWER);
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        if (is_marked(candidates, i) && candidates->items[i].margin_step_ns > fast_ns) {
+            fast_ns = candidates->items[i].margin_step_ns;
+        }
+    }
+    for (uint32_t i = 0; i < candidates->n; i++) {
+        struct dsched_candidate *item = &candidates->items[i];
+        if (item->verdict == DSCHED_SLOWER && item->margin_step_ns <= fast_ns) {
+            item->verdict = DSCHED_LESS_PROGRESS;
         }
     }
 }
@@ -128,9 +151,11 @@ enum dsched_status choice_make(struct candidates *candidates, uint32_t *out,
                                struct dsched_error *error) {
     for (uint32_t i = 0; i < candidates->n; i++) {
         struct dsched_candidate *item = &candidates->items[i];
-        item->verdict = item->feasible ? DSCHED_CHOSEN : DSCHED_TOO_LARGE;
+        item->verdict = !item->feasible           ? DSCHED_TOO_LARGE
+                        : item->progress_ppm == 0 ? DSCHED_NO_PROGRESS
+                                                  : DSCHED_CHOSEN;
     }
-    keep_least(candidates, figure_step, candidates->options->tolerance_ppm, DSCHED_SLOWER);
+    keep_least_cost(candidates, candidates->options->tolerance_ppm);
     keep_cheapest_class(candidates);
     if (is_exact(candidates)) {
         keep_fast_exact(candidates);
@@ -139,7 +164,7 @@ enum dsched_status choice_make(struct candidates *candidates, uint32_t *out,
                DSCHED_FEWER_UPDATES);
     keep_least(candidates, figure_delay, 0, DSCHED_LATER);
     keep_least(candidates, figure_ops, 0, DSCHED_MORE_OPS);
-    keep_least(candidates, figure_step, 0, DSCHED_SLOWER);
+    keep_least_cost(candidates, 0);
     if (keep_first(candidates, out)) {
         return DSCHED_OK;
     }

@@ -7,8 +7,8 @@
 /* Updates per iteration are as uncertain as the jitter margin: a fraction of it is no gain. */
 uint32_t choice_updates_slack_ppm(const struct candidates *candidates);
 
-/* The least costly class within the tolerance of the best step wins; in it, after one another, more
- * updates, less delay, fewer ops, a shorter step. Writes the verdict of every candidate.
+/* The mildest class within the tolerance of the least cost wins; in it, after one another, more
+ * updates, less delay, fewer ops, less cost. Writes the verdict of every candidate.
  * DSCHED_INFEASIBLE when none keeps the limits. */
 DSCHED_NODISCARD enum dsched_status choice_make(struct candidates *candidates, uint32_t *out,
                                                 struct dsched_error *error);

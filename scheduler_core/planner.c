@@ -2,6 +2,7 @@
 #include "choice.h"
 #include "layouts.h"
 #include "muldiv.h"
+#include "price.h"
 #include "refuse.h"
 #include "split.h"
 
@@ -167,7 +168,11 @@ static struct grain grain_of_delayed(const struct layouts *layouts) {
 
 /* --- classes ---------------------------------------------------------------------------------- */
 
-static const struct candidates_cycle every_iteration = {.n_generations = 1, .n_iterations = 1};
+static struct candidates_cycle cycle_of(uint32_t n_generations, uint32_t n_iterations) {
+    return (struct candidates_cycle){.n_generations = n_generations,
+                                     .n_iterations = n_iterations,
+                                     .max_delay = DSCHED_MAX_DELAY};
+}
 
 static enum dsched_status add_exact(struct candidates *candidates, const struct layouts *layouts,
                                     struct dsched_error *error) {
@@ -176,13 +181,13 @@ static enum dsched_status add_exact(struct candidates *candidates, const struct 
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts, estimate_exact, any, &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], every_iteration,
+        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], cycle_of(1, 1),
                                 layouts_landing_gap_ppm(layouts, pick.layouts[i]), error);
     }
     /* What the job does without us is always in the comparison, and never beats the choice. */
     if (status == DSCHED_OK && layouts->has_ddp) {
         candidates->ddp = candidates->n;
-        status = candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], every_iteration,
+        status = candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], cycle_of(1, 1),
                                 layouts_landing_gap_ppm(layouts, &layouts->items[0]), error);
     }
     return status;
@@ -197,7 +202,7 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
         pick.layouts[pick.n++] = &layouts->items[layouts->least_late];
     }
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        status = candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], every_iteration,
+        status = candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], cycle_of(1, 1),
                                 layouts_work_gap_ppm(layouts, pick.layouts[i]), error);
     }
     return status;
@@ -224,8 +229,7 @@ static int best_cycle(const struct candidates *candidates, const struct layout *
         }
         if (best.n_generations == 0 ||
             iterations * best.n_generations < (uint64_t)best.n_iterations * n) {
-            best =
-                (struct candidates_cycle){.n_generations = n, .n_iterations = (uint32_t)iterations};
+            best = cycle_of(n, (uint32_t)iterations);
         }
         if ((muldiv_wide)iterations * compute_ns <= (muldiv_wide)close_ns * n) {
             break;
@@ -254,12 +258,29 @@ static enum dsched_status add_whole_merges(struct candidates *candidates,
     for (uint32_t k = 1; status == DSCHED_OK && k <= max_merge; k++) {
         int is_late = k < least; /* then the least work decides, else the finest grain */
         const struct layout *layout = pick->layouts[is_late ? 0 : pick->n - 1];
-        struct candidates_cycle cycle = {.n_generations = 1, .n_iterations = k};
+        struct candidates_cycle cycle = cycle_of(1, k);
         if (k <= MAX_MERGES || k == least || k == max_merge) {
             status = add_cycle(candidates, layouts, rule, layout, cycle, error);
         }
         if (status == DSCHED_OK && k == max_merge && layout != pick->layouts[0]) {
             status = add_cycle(candidates, layouts, rule, pick->layouts[0], cycle, error);
+        }
+    }
+    return status;
+}
+
+/* What a table of progress makes worth trying besides: some of it may be among the others. */
+static enum dsched_status add_priced(struct candidates *candidates, const struct layouts *layouts,
+                                     enum dsched_rule rule, const struct pick *pick,
+                                     struct dsched_error *error) {
+    struct price_offer offers[PRICE_MAX_OFFERS];
+    enum dsched_status status = DSCHED_OK;
+    uint32_t n = price_find(candidates, rule, pick->layouts, pick->n, offers);
+    for (uint32_t i = 0; status == DSCHED_OK && i < n; i++) {
+        uint32_t n_before = candidates->n;
+        status = add_cycle(candidates, layouts, rule, offers[i].layout, offers[i].cycle, error);
+        if (candidates->n > n_before) {
+            candidates_drop_repeated(candidates);
         }
     }
     return status;
@@ -285,12 +306,13 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
      * counts, and a wait that is shared by many iterations. */
     if (status == DSCHED_OK && rule == DSCHED_DELAYED) {
         struct grain any = {.min_buckets = 1, .max_buckets = DSCHED_MAX_BUCKETS};
-        cycle = (struct candidates_cycle){.n_generations = 1,
-                                          .n_iterations = candidates->options->max_merge};
-        pick_layouts(candidates, layouts, estimate_exact, any, &pick);
-        status = add_cycle(candidates, layouts, rule, pick.layouts[0], cycle, error);
+        struct pick early = {0};
+        pick_layouts(candidates, layouts, estimate_exact, any, &early);
+        status = add_cycle(candidates, layouts, rule, early.layouts[0],
+                           cycle_of(1, candidates->options->max_merge), error);
+        pick.layouts[pick.n++] = early.layouts[0];
     }
-    return status;
+    return status == DSCHED_OK ? add_priced(candidates, layouts, rule, &pick, error) : status;
 }
 
 /* --- the search ------------------------------------------------------------------------------ */

@@ -56,7 +56,7 @@ static void check_verdicts(const struct dsched_solution *solution) {
         assert_true(item->verdict != DSCHED_FEWER_UPDATES ||
                     item->report.updates_per_step_ppm <= chosen->report.updates_per_step_ppm);
     }
-    assert_null(dsched_verdict_name((enum dsched_verdict)8));
+    assert_null(dsched_verdict_name((enum dsched_verdict)10));
 }
 
 static void check_figures(const struct dsched_profile *profile,

@@ -14,8 +14,10 @@ extern "C" {
 #endif
 
 /* What plans cost in statistics: progress per sample relative to exact, in ppm (1,000,000: as good,
- * 0: never use it), of a rule at a merge and at a delay; the product counts. Between whole numbers
- * it is interpolated. dsched_progress_predict of convergence.h fills one in. */
+ * 0: never use it), of a rule at a merge and at a delay; the product counts. A plan is taken at its
+ * mean merge and its mean delay, between whole numbers in a straight line, but makes no progress
+ * when any merge or delay in it has 0. Exact makes 1,000,000 whatever is written for it.
+ * dsched_progress_predict of convergence.h fills one in. */
 struct dsched_progress {
     uint32_t merge_ppm[DSCHED_N_RULES][DSCHED_MAX_MERGE + 1]; /* index 0 is not used */
     uint32_t delay_ppm[DSCHED_N_RULES][DSCHED_MAX_DELAY + 1];
@@ -41,12 +43,14 @@ void dsched_planner_defaults(struct dsched_planner_options *options);
 enum dsched_verdict {
     DSCHED_CHOSEN = 0,
     DSCHED_TOO_LARGE = 1,     /* report.pending_bytes is above the limit */
-    DSCHED_SLOWER = 2,        /* margin_step_ns is above the best by more than is tolerated */
+    DSCHED_SLOWER = 2,        /* cost_ns is above the best by more than is tolerated */
     DSCHED_COSTLIER = 3,      /* rule: one with milder statistics is as fast */
     DSCHED_FEWER_UPDATES = 4, /* report.updates_per_step_ppm */
     DSCHED_LATER = 5,         /* report.mean_delay_milli */
     DSCHED_MORE_OPS = 6,      /* report.ops_per_step_milli */
     DSCHED_EQUAL = 7,         /* nothing tells it from the chosen, which came first */
+    DSCHED_NO_PROGRESS = 8,   /* progress_ppm is 0 */
+    DSCHED_LESS_PROGRESS = 9, /* cost_ns likewise, although margin_step_ns is not */
 };
 /* "chosen", "too large", "slower", ...; NULL for a foreign value. */
 const char *dsched_verdict_name(enum dsched_verdict verdict);

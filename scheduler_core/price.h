@@ -1,0 +1,31 @@
+/* What candidates cost once their statistics are paid for. */
+#ifndef PRICE_H
+#define PRICE_H
+
+#include "candidates.h"
+
+/* Progress per sample of a plan with its simulated report, in ppm: the table's factors at the mean
+ * merge and the mean delay, rounded down, but 0 when the plan has a merge or a delay at which the
+ * table has 0. 1,000,000 under exact, and when `table` is NULL. */
+uint32_t price_progress_ppm(const struct dsched_progress *table, const struct dsched_plan *plan,
+                            const struct dsched_report *report);
+
+/* step_ns / progress, rounded up. INT64_MAX: no progress, or more than that. step_ns >= 0. */
+int64_t price_cost_ns(int64_t step_ns, uint32_t progress_ppm);
+
+/* Cycles with a limit on their delays: where merging or delay has its price, waiting a little may
+ * cost less than being late, and fewer merged iterations less than no wait at all. */
+struct price_offer {
+    const struct layout *layout;
+    struct candidates_cycle cycle;
+    int64_t cost_ns; /* estimated */
+};
+#define PRICE_MAX_OFFERS 4u
+
+/* The offers of different limits on delay that promise the least cost, cheapest first; returns how
+ * many. `rule` is averaged or delayed. 0 when the options have no table. */
+uint32_t price_find(const struct candidates *candidates, enum dsched_rule rule,
+                    const struct layout *const *layouts, uint32_t n_layouts,
+                    struct price_offer out[PRICE_MAX_OFFERS]);
+
+#endif
