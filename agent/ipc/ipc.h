@@ -107,10 +107,10 @@ struct ipc_iteration {
     double grad_sq_local; /* |g|^2 of this rank's gradient */
     double grad_sq_mean;  /* of the generation applied here; |mean g|^2, under averaged |M|^2 of its
                              mean change; NaN: none */
-    double
-        change_sq_local; /* averaged: |D_r|^2 of this rank's change in that generation; NaN: none */
-    double learning_rate; /* of the optimizer in this iteration; NaN: unknown */
-    uint32_t updates;     /* landed generations applied */
+    double change_sq_local; /* averaged: |D_r|^2 of this rank's own change in that generation; NaN:
+                               none */
+    double learning_rate;   /* of the optimizer in this iteration; NaN: unknown */
+    uint32_t updates;       /* landed generations applied */
     uint32_t skipped;
     uint32_t merge; /* of the running plan's current generation */
     uint32_t flags; /* IPC_ITERATION_* */
@@ -158,8 +158,8 @@ struct ipc_event {
 struct ipc_plan {
     uint64_t seq;  /* grows; a rank switches to larger ones only */
     uint64_t hash; /* dsched_plan_hash of the plan that follows */
-    /* The fuse, the same on all ranks: see deft/fuse in docs/update-rules.md. NaN: not watched. */
-    double max_loss;    /* mean loss over ranks and CONTROL_FIGURES_EVERY iterations */
+    /* The fuse (docs/update-rules.md), the same on all ranks. Positive; NaN: not watched. */
+    double max_loss;    /* mean loss over all ranks and 4 iterations */
     double max_grad_sq; /* mean over the same of each rank's |g|^2 */
 };
 

@@ -74,10 +74,10 @@ static const uint8_t *averaged_older(const struct engine *engine, uint32_t b, ui
     return first;
 }
 
-/* More than one older change in flight: rare, so in passes of its own. */
-static void averaged_exclude_rest(const struct engine *engine, uint32_t b,
-                                  const struct engine_piece *piece, const uint8_t *first,
-                                  const struct kernels_averaged *at) {
+/* More than one older change in flight: rare, so in passes of its own. Returns |own|^2. */
+static double averaged_exclude_rest(const struct engine *engine, uint32_t b,
+                                    const struct engine_piece *piece, const uint8_t *first,
+                                    const struct kernels_averaged *at) {
     enum dsched_dtype dtype = engine->buckets[b].dtype;
     for (uint32_t l = 0; l < engine->n_lanes; l++) {
         const struct engine_lane *lane = &engine->lanes[l];
@@ -85,7 +85,7 @@ static void averaged_exclude_rest(const struct engine *engine, uint32_t b,
             kernels_exclude(dtype, at->own, lane->own + piece->flat_bytes, piece->n);
         }
     }
-    (void)kernels_copy(dtype, at->sum, at->own, piece->n, at->factor);
+    return kernels_copy(dtype, at->sum, at->own, piece->n, at->factor);
 }
 
 /* Lands `landing` (NULL: nothing) and captures the generation that ends (if `capture`) in bucket
@@ -98,8 +98,11 @@ static void averaged_work(struct deft_runtime *rt, uint32_t b, struct engine_op 
     struct engine_lane *into = engine_lane_of(engine, engine->generation);
     struct kernels_norms norms = {0, 0};
     uint32_t n_older = 0;
+    double landing_own_sq = 0;
+    double rest_own_sq = 0;
     if (landing != NULL) {
         int bad = kernels_is_poisoned(bucket->dtype, landing->link_op.data);
+        landing_own_sq = landing->own_sq; /* the new generation may take its place */
         from = engine_lane_of(engine, landing->generation);
         averaged_count(rt, landing, bad);
         boundary_retire(rt, landing);
@@ -124,15 +127,18 @@ static void averaged_work(struct deft_runtime *rt, uint32_t b, struct engine_op 
         };
         kernels_average(bucket->dtype, &at, piece->n, &norms);
         if (capture && n_older > 1) {
-            averaged_exclude_rest(engine, b, piece, older, &at);
+            rest_own_sq += averaged_exclude_rest(engine, b, piece, older, &at);
         }
     }
     if (from != NULL) {
-        rt->record.grad_sq_mean =
-            (isnan(rt->record.grad_sq_mean) ? 0 : rt->record.grad_sq_mean) + norms.landed_sq;
+        boundary_add(&rt->record.grad_sq_mean, norms.landed_sq);
+        boundary_add(&rt->record.change_sq_local, landing_own_sq);
     }
-    if (capture && (engine->gen_bad || !isfinite(norms.own_sq))) {
-        kernels_poison(bucket->dtype, into->ops[b].link_op.data);
+    if (capture) {
+        into->ops[b].own_sq = n_older > 1 ? rest_own_sq : norms.own_sq;
+        if (engine->gen_bad || !isfinite(norms.own_sq)) {
+            kernels_poison(bucket->dtype, into->ops[b].link_op.data);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
  *
  *   COMPUTE -> OWN -> SETTLE                        averaged
  *   COMPUTE -> LAND -> LANDED -> PREVIEW -> SETTLE  the other rules
- *   SETTLE  -> FINISH, or, when a plan is switched, DRAIN <-> DRAINED -> FINISH
+ *   SETTLE  -> FINISH, or, when another plan runs next, DRAIN <-> DRAINED -> FINISH
  *   deft_drain starts at DRAIN.
  *
  * A phase that hands gradients to the caller returns; the next call goes on with the phase behind
@@ -44,80 +44,8 @@ void boundary_retire(struct deft_runtime *rt, struct engine_op *op) {
     ring_put(&rt->ops, &done);
 }
 
-/* --- the control channel ---------------------------------------------------------------------- */
-
-/* Which plan this rank votes for. A newer offer waits until no result that is still under way can
- * switch to the older candidate; so does the end of one that the loop turned out to be unable to
- * run.
- */
-static void boundary_choose_candidate(struct deft_runtime *rt) {
-    if (rt->candidate != NULL && rt->candidate_until == 0 &&
-        (__atomic_load_n(&rt->mailbox.offered, __ATOMIC_RELAXED) != NULL ||
-         !admission_allows(rt, rt->candidate->plan.rule))) {
-        rt->candidate_until = rt->iteration + CONTROL_LAG;
-    }
-    if (rt->candidate != NULL && rt->candidate_until != 0 && rt->iteration >= rt->candidate_until) {
-        mailbox_retire(&rt->mailbox, rt->candidate);
-        rt->candidate = NULL;
-    }
-    if (rt->candidate == NULL) {
-        rt->candidate = mailbox_take(&rt->mailbox);
-        rt->candidate_until = 0;
-        if (rt->candidate != NULL && !admission_allows(rt, rt->candidate->plan.rule)) {
-            mailbox_retire(&rt->mailbox, rt->candidate);
-            rt->candidate = NULL;
-        }
-    }
-}
-
-/* An agreement ends the wish. The votes that are still under way repeat it, on all ranks alike, and
- * neither count nor end a newer wish. */
-static uint32_t boundary_agree(const struct deft_runtime *rt, int result, int *wished,
-                               uint64_t *quiet_until) {
-    if (!result || rt->iteration < *quiet_until) {
-        return 0;
-    }
-    __atomic_store_n(wished, 0, __ATOMIC_RELAXED);
-    *quiet_until = rt->iteration + CONTROL_LAG + 1;
-    return 1;
-}
-
-static enum deft_status boundary_vote(struct deft_runtime *rt, struct deft_error *error) {
-    boundary_choose_candidate(rt);
-    const struct engine *named =
-        rt->candidate != NULL && rt->candidate_until == 0 ? rt->candidate : rt->engine;
-    struct control_vote vote = {.seq = named->seq,
-                                .hash = named->hash,
-                                .boundary = rt->iteration,
-                                .drain = __atomic_load_n(&rt->drain_wished, __ATOMIC_RELAXED),
-                                .stop = __atomic_load_n(&rt->stop_wished, __ATOMIC_RELAXED),
-                                .finish = __atomic_load_n(&rt->finish_wished, __ATOMIC_RELAXED)};
-    struct control_result result = {.known = 0};
-    int64_t wait_ns = 0;
-    enum deft_status status = control_post(&rt->control, &vote);
-    if (status == DEFT_OK) {
-        status = control_result(&rt->control, &result, &wait_ns);
-    }
-    rt->record.exposed_ns += wait_ns;
-    rt->stats.control_ns += wait_ns;
-    if (status != DEFT_OK) {
-        return failure_from_link(rt, &rt->control_link, status, error);
-    }
-    if (result.out_of_step) {
-        (void)deft_fail(&rt->failure, DEFT_MISMATCH, 0,
-                        "the ranks are at different iterations (this one is at %llu): do all ranks "
-                        "run the same loop?",
-                        (unsigned long long)rt->iteration);
-        return failure_check(rt, error);
-    }
-    rt->switching = result.agreed && result.seq > rt->engine->seq && rt->candidate != NULL &&
-                    rt->candidate->seq == result.seq;
-    rt->update.stop_agreed = (uint32_t)result.stop;
-    rt->update.drain_agreed =
-        boundary_agree(rt, result.drain, &rt->drain_wished, &rt->drain_quiet_until);
-    rt->update.finish_agreed =
-        boundary_agree(rt, result.finish, &rt->finish_wished, &rt->finish_quiet_until);
-    return DEFT_OK;
+void boundary_add(double *figure, double more) {
+    *figure = (isnan(*figure) ? 0 : *figure) + more;
 }
 
 /* --- landed averages -------------------------------------------------------------------------- */
@@ -198,12 +126,15 @@ static enum deft_status boundary_await(struct deft_runtime *rt, struct deft_erro
         }
         if (!isfinite(op->landed_sq)) {
             engine->lane_bad[boundary_lane_number(engine, op)] = 1;
-        } else {
-            rt->record.grad_sq_mean =
-                (isnan(rt->record.grad_sq_mean) ? 0 : rt->record.grad_sq_mean) + op->landed_sq;
         }
         rt->update.merge = op->merged;
         rt->update.delay = (uint32_t)(rt->iteration - op->end_iteration);
+    }
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        const struct engine_op *op = engine->due[b];
+        if (op != NULL && !engine->lane_bad[boundary_lane_number(engine, op)]) {
+            boundary_add(&rt->record.grad_sq_mean, op->landed_sq);
+        }
     }
     return DEFT_OK;
 }
@@ -284,11 +215,12 @@ static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error
     }
     rt->boundary_ns = clock_monotonic_ns();
     rt->record.backward_ns = rt->boundary_ns - rt->backward_ns;
+    rt->record.learning_rate = rt->learning_rate;
     rt->own_bad = !isfinite(rt->record.grad_sq_local);
     memset(&rt->update, 0, sizeof(rt->update));
     rt->update.iteration = rt->iteration;
     rt->n_readiness++;
-    enum deft_status status = boundary_vote(rt, error);
+    enum deft_status status = vote_boundary(rt, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -326,7 +258,7 @@ static enum deft_status boundary_preview(struct deft_runtime *rt) {
     struct engine *engine = rt->engine;
     uint32_t n = 0;
     rt->phase = PHASE_SETTLE;
-    if (engine->plan.rule != DSCHED_LOOKAHEAD || rt->switching || rt->own_bad) {
+    if (engine->plan.rule != DSCHED_LOOKAHEAD || rt->switching || rt->leaving || rt->own_bad) {
         return DEFT_OK;
     }
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
@@ -356,7 +288,7 @@ static enum deft_status boundary_settle(struct deft_runtime *rt) {
         engine->gen_index = (engine->gen_index + 1) % engine->plan.n_generations;
         engine->generation++;
     }
-    rt->phase = rt->switching ? PHASE_DRAIN : PHASE_FINISH;
+    rt->phase = rt->switching || rt->leaving ? PHASE_DRAIN : PHASE_FINISH;
     return DEFT_OK;
 }
 
@@ -387,9 +319,20 @@ static void boundary_switch(struct deft_runtime *rt) {
     rt->engine = rt->candidate;
     rt->candidate = NULL;
     rt->switching = 0;
+    fuse_start(&rt->fuse, rt->iteration + 1);
     boundary_anchor(rt);
     rt->stats.switches++;
     mailbox_event(&rt->mailbox, IPC_EVENT_SWITCHED, rt->engine->seq, rt->iteration + 1, 0, "");
+    mailbox_retire(&rt->mailbox, old);
+}
+
+/* The fuse has blown: exact goes on under the plan's number. A candidate stays one. */
+static void boundary_leave(struct deft_runtime *rt) {
+    struct engine *old = rt->engine;
+    rt->engine = engine_leave(old);
+    rt->leaving = 0;
+    fuse_start(&rt->fuse, rt->iteration + 1);
+    mailbox_event(&rt->mailbox, IPC_EVENT_FUSED, old->seq, rt->iteration + 1, 0, rt->fuse_text);
     mailbox_retire(&rt->mailbox, old);
 }
 
@@ -416,6 +359,8 @@ static enum deft_status boundary_drain_next(struct deft_runtime *rt, struct deft
     }
     if (status == DEFT_OK && rt->switching) {
         boundary_switch(rt);
+    } else if (status == DEFT_OK && rt->leaving) {
+        boundary_leave(rt);
     }
     rt->record.flags |= IPC_ITERATION_DRAINED;
     rt->phase = PHASE_FINISH;
@@ -438,19 +383,28 @@ static void boundary_publish_readiness(struct deft_runtime *rt) {
     rt->n_readiness = 0;
 }
 
+static void boundary_count(struct deft_runtime *rt) {
+    const struct ipc_iteration *record = &rt->record;
+    rt->stats.updates += record->updates;
+    rt->stats.skipped += record->skipped;
+    rt->stats.exposed_ns += record->exposed_ns;
+    if (!isnan(record->grad_sq_mean)) {
+        rt->stats.grad_sq_mean = record->grad_sq_mean;
+    }
+}
+
 static void boundary_finish_iteration(struct deft_runtime *rt) {
     struct ipc_iteration *record = &rt->record;
     record->iteration = rt->iteration;
     record->plan_seq = rt->stats.plan_seq;
     record->merge = rt->update.merge;
+    record->flags |= record->plan_seq != rt->finished.plan_seq ? IPC_ITERATION_SWITCHED : 0;
     record->runtime_ns =
         clock_monotonic_ns() - rt->boundary_ns - record->exposed_ns - record->optimizer_ns;
     rt->finished = *record;
     rt->has_finished = 1;
     rt->stats.iterations++;
-    rt->stats.updates += record->updates;
-    rt->stats.skipped += record->skipped;
-    rt->stats.exposed_ns += record->exposed_ns;
+    boundary_count(rt);
     rt->stats.plan_seq = rt->engine->seq;
     rt->stats.plan_hash = rt->engine->hash;
     boundary_publish_readiness(rt);
@@ -460,9 +414,7 @@ static void boundary_finish_iteration(struct deft_runtime *rt) {
 static enum deft_status boundary_finish(struct deft_runtime *rt) {
     if (rt->draining) {
         rt->is_fresh = 1;
-        rt->stats.updates += rt->record.updates;
-        rt->stats.skipped += rt->record.skipped;
-        rt->stats.exposed_ns += rt->record.exposed_ns;
+        boundary_count(rt);
         rt->draining = 0;
     } else {
         boundary_finish_iteration(rt);

@@ -28,6 +28,21 @@ enum deft_status control_post(struct control *control, const struct control_vote
     return control->ops->post(control->link, &round->op);
 }
 
+static enum deft_status control_await(struct control *control, struct link_op *op,
+                                      int64_t *out_wait_ns) {
+    *out_wait_ns = 0;
+    if (control->link == NULL) {
+        return DEFT_OK;
+    }
+    if (link_test(op)) {
+        return op->status;
+    }
+    int64_t begin_ns = clock_monotonic_ns();
+    enum deft_status status = control->ops->wait(control->link, op, INT64_MAX);
+    *out_wait_ns = clock_monotonic_ns() - begin_ns;
+    return status;
+}
+
 enum deft_status control_result(struct control *control, struct control_result *out,
                                 int64_t *out_wait_ns) {
     memset(out, 0, sizeof(*out));
@@ -37,15 +52,9 @@ enum deft_status control_result(struct control *control, struct control_result *
     }
     struct control_round *round =
         &control->rounds[(control->n_posted - 1 - CONTROL_LAG) % (CONTROL_LAG + 1)];
-    if (control->link != NULL && !link_test(&round->op)) {
-        int64_t begin_ns = clock_monotonic_ns();
-        enum deft_status status = control->ops->wait(control->link, &round->op, INT64_MAX);
-        *out_wait_ns = clock_monotonic_ns() - begin_ns;
-        if (status != DEFT_OK) {
-            return status;
-        }
-    } else if (control->link != NULL && round->op.status != DEFT_OK) {
-        return round->op.status;
+    enum deft_status status = control_await(control, &round->op, out_wait_ns);
+    if (status != DEFT_OK) {
+        return status;
     }
     const int64_t *values = round->values;
     int same_seq = values[SEQ] == ~values[SEQ_MIN];
@@ -59,4 +68,25 @@ enum deft_status control_result(struct control *control, struct control_result *
     out->stop = values[STOP] != 0;
     out->finish = values[UNFINISHED] == 0;
     return DEFT_OK;
+}
+
+enum deft_status control_post_figures(struct control *control, const struct control_figures *own) {
+    control->figures = *own;
+    if (control->link == NULL) {
+        return DEFT_OK;
+    }
+    control->figures_op = (struct link_op){.data = &control->figures,
+                                           .elements = sizeof(*own) / sizeof(double),
+                                           .dtype = LINK_F64,
+                                           .reduce = LINK_SUM};
+    return control->ops->post(control->link, &control->figures_op);
+}
+
+enum deft_status control_result_figures(struct control *control, struct control_figures *out,
+                                        int64_t *out_wait_ns) {
+    enum deft_status status = control_await(control, &control->figures_op, out_wait_ns);
+    if (status == DEFT_OK) {
+        *out = control->figures;
+    }
+    return status;
 }

@@ -1,7 +1,8 @@
 /* The control channel: one tiny all-reduce per boundary on a connection of its own. What the ranks
  * say at boundary t is known and used by all of them at boundary t + CONTROL_LAG, so nobody waits
  * for it in practice, no clocks are needed, and a rank that lacks a plan keeps everybody on the old
- * one. */
+ * one. Every CONTROL_FIGURES_EVERY boundaries a second one carries sums of what the training says
+ * of itself, with the same lag. */
 #ifndef CONTROL_H
 #define CONTROL_H
 
@@ -9,7 +10,9 @@
 
 #include "link/link.h"
 
-#define CONTROL_LAG 2u
+#define CONTROL_LAG           2u
+#define CONTROL_FIGURES_EVERY 4u
+_Static_assert(CONTROL_LAG < CONTROL_FIGURES_EVERY, "figures are used before the next are posted");
 
 /* What one rank says, and what all ranks said. */
 struct control_vote {
@@ -32,6 +35,16 @@ struct control_result {
                       */
 };
 
+/* Sums over CONTROL_FIGURES_EVERY iterations, of one rank or of all. Counts are exact below 2^53.
+ */
+struct control_figures {
+    double loss; /* of the losses that are finite */
+    double n_losses;
+    double n_bad_losses; /* given, not finite */
+    double grad_sq;      /* |g|^2 of a rank's own gradient, where it is finite */
+    double n_grads;
+};
+
 #define CONTROL_VALUES 9u
 struct control {
     const struct link_ops *ops;
@@ -41,6 +54,8 @@ struct control {
         struct link_op op;
     } rounds[CONTROL_LAG + 1];
     uint64_t n_posted;
+    struct control_figures figures; /* posted by this rank, then of all ranks */
+    struct link_op figures_op;
 };
 
 DEFT_NODISCARD enum deft_status control_post(struct control *control,
@@ -48,5 +63,12 @@ DEFT_NODISCARD enum deft_status control_post(struct control *control,
 /* The result that is due at the boundary voted last. `*out_wait_ns` is the time spent waiting. */
 DEFT_NODISCARD enum deft_status control_result(struct control *control, struct control_result *out,
                                                int64_t *out_wait_ns);
+
+/* With the vote of every CONTROL_FIGURES_EVERY-th boundary. */
+DEFT_NODISCARD enum deft_status control_post_figures(struct control *control,
+                                                     const struct control_figures *own);
+/* CONTROL_LAG boundaries later: the sums over all ranks, bit-equal on all of them. */
+DEFT_NODISCARD enum deft_status
+control_result_figures(struct control *control, struct control_figures *out, int64_t *out_wait_ns);
 
 #endif

@@ -1,5 +1,6 @@
 #include "runtime/engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -80,24 +81,16 @@ static void engine_landed(struct link_op *link_op) {
     op->landed_sq = kernels_norm(op->dtype, link_op->data, link_op->elements);
 }
 
-static int engine_make_lane(struct engine *engine, struct engine_lane *lane,
-                            const struct gradspace *space) {
-    lane->flat = engine_buffer(space->n_bytes);
+/* Ops of a lane that has no memory yet. */
+static int engine_make_ops(struct engine *engine, struct engine_lane *lane) {
     lane->ops = calloc(engine->plan.n_buckets, sizeof(*lane->ops));
-    if (lane->flat == NULL || lane->ops == NULL) {
+    if (lane->ops == NULL) {
         return 0;
-    }
-    if (engine->plan.rule == DSCHED_AVERAGED) {
-        lane->own = engine_buffer(space->n_bytes);
-        if (lane->own == NULL) {
-            return 0;
-        }
     }
     for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
         struct engine_op *op = &lane->ops[b];
         op->bucket = b;
         op->dtype = engine->buckets[b].dtype;
-        op->link_op.data = lane->flat + engine->buckets[b].offset_bytes;
         op->link_op.elements = engine->buckets[b].elements;
         op->link_op.dtype = (enum link_dtype)op->dtype;
         op->link_op.reduce = LINK_SUM;
@@ -110,6 +103,15 @@ static int engine_make_lane(struct engine *engine, struct engine_lane *lane,
     return 1;
 }
 
+static void engine_place_lane(const struct engine *engine, struct engine_lane *lane,
+                              uint8_t *flat) {
+    lane->flat = flat;
+    for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
+        lane->ops[b].link_op.data = flat + engine->buckets[b].offset_bytes;
+    }
+}
+
+/* Everything that does not grow with the model's size. */
 static int engine_allocate(struct engine *engine, const struct gradspace *space) {
     uint32_t n_buckets = engine->plan.n_buckets;
     engine->buckets = calloc(n_buckets, sizeof(*engine->buckets));
@@ -126,7 +128,23 @@ static int engine_allocate(struct engine *engine, const struct gradspace *space)
     }
     engine_cut(engine, space);
     for (uint32_t l = 0; l < engine->n_lanes; l++) {
-        if (!engine_make_lane(engine, &engine->lanes[l], space)) {
+        if (!engine_make_ops(engine, &engine->lanes[l])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int engine_allocate_buffers(struct engine *engine, const struct gradspace *space) {
+    for (uint32_t l = 0; l < engine->n_lanes; l++) {
+        struct engine_lane *lane = &engine->lanes[l];
+        uint8_t *flat = engine_buffer(space->n_bytes);
+        if (flat == NULL) {
+            return 0;
+        }
+        engine_place_lane(engine, lane, flat);
+        lane->own = engine->plan.rule == DSCHED_AVERAGED ? engine_buffer(space->n_bytes) : NULL;
+        if (engine->plan.rule == DSCHED_AVERAGED && lane->own == NULL) {
             return 0;
         }
     }
@@ -137,22 +155,38 @@ static int engine_allocate(struct engine *engine, const struct gradspace *space)
     return 1;
 }
 
+/* Without buffers. */
+static enum deft_status engine_make(const struct dsched_plan *plan, uint64_t seq,
+                                    const struct gradspace *space, int writes_back,
+                                    struct engine **out, struct deft_error *error) {
+    struct engine *engine = calloc(1, sizeof(*engine));
+    if (engine != NULL && dsched_plan_copy(plan, &engine->plan) == DSCHED_OK) {
+        engine->seq = seq;
+        engine->hash = dsched_plan_hash(plan);
+        engine->writes_back =
+            writes_back && (plan->rule == DSCHED_EXACT || plan->rule == DSCHED_DELAYED);
+        engine->limits = (struct fuse_limits){.max_loss = NAN, .max_grad_sq = NAN};
+        engine->n_lanes = dsched_plan_slots(plan);
+        engine->pending_bytes = engine_bytes(plan, space);
+        if (engine_allocate(engine, space)) {
+            *out = engine;
+            return DEFT_OK;
+        }
+    }
+    engine_destroy(engine);
+    return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a plan of %u buckets",
+                     plan->n_buckets);
+}
+
 enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
                                const struct gradspace *space, int writes_back, struct engine **out,
                                struct deft_error *error) {
-    struct engine *engine = calloc(1, sizeof(*engine));
-    if (engine == NULL || dsched_plan_copy(plan, &engine->plan) != DSCHED_OK) {
-        free(engine);
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a plan of %u buckets",
-                         plan->n_buckets);
+    struct engine *engine = NULL;
+    enum deft_status status = engine_make(plan, seq, space, writes_back, &engine, error);
+    if (status != DEFT_OK) {
+        return status;
     }
-    engine->seq = seq;
-    engine->hash = dsched_plan_hash(plan);
-    engine->writes_back =
-        writes_back && (plan->rule == DSCHED_EXACT || plan->rule == DSCHED_DELAYED);
-    engine->n_lanes = dsched_plan_slots(plan);
-    engine->pending_bytes = engine_bytes(plan, space);
-    if (!engine_allocate(engine, space)) {
+    if (!engine_allocate_buffers(engine, space)) {
         engine_destroy(engine);
         return deft_fail(error, DEFT_NO_MEMORY, 0,
                          "no memory for %llu bytes of pending generations",
@@ -162,10 +196,26 @@ enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
     return DEFT_OK;
 }
 
+enum deft_status engine_set_fuse(struct engine *engine, const struct fuse_limits *limits,
+                                 const struct dsched_plan *exact, const struct gradspace *space,
+                                 int writes_back, struct deft_error *error) {
+    engine->limits = *limits;
+    return engine_make(exact, engine->seq, space, writes_back, &engine->fallback, error);
+}
+
+struct engine *engine_leave(struct engine *engine) {
+    struct engine *exact = engine->fallback;
+    engine_place_lane(exact, &exact->lanes[0], engine->lanes[0].flat); /* the only one it has */
+    engine->lanes[0].flat = NULL;
+    engine->fallback = NULL;
+    return exact;
+}
+
 void engine_destroy(struct engine *engine) {
     if (engine == NULL) {
         return;
     }
+    engine_destroy(engine->fallback); /* which has none itself */
     for (uint32_t l = 0; engine->lanes != NULL && l < engine->n_lanes; l++) {
         free(engine->lanes[l].flat);
         free(engine->lanes[l].own);

@@ -8,6 +8,7 @@
 #include <dsched/plan.h>
 
 #include "link/link.h"
+#include "runtime/fuse.h"
 #include "runtime/gradspace.h"
 
 /* The part of one tensor that lies in one bucket. */
@@ -39,6 +40,7 @@ struct engine_op {
     struct link_op link_op;
     enum dsched_dtype dtype;
     double landed_sq; /* |sum|^2, written when it lands; non-finite: skip */
+    double own_sq;    /* averaged: |D|^2 of this rank's own change */
     uint64_t generation;
     uint64_t end_iteration; /* last iteration of its generation */
     uint32_t merged;        /* iterations in it: less than planned after a drain */
@@ -61,6 +63,8 @@ struct engine {
     uint64_t seq;
     uint64_t hash;
     int writes_back;
+    struct fuse_limits limits;
+    struct engine *fallback; /* what runs when the fuse blows; NULL: there is no fuse */
     uint32_t n_lanes;
     struct engine_lane *lanes;
     struct engine_bucket *buckets;
@@ -79,11 +83,22 @@ struct engine {
     uint64_t pending_bytes;
 };
 
-/* `plan` must be valid for the space's table; it is copied. Touches all memory. */
-/* `writes_back`: under exact and delayed landed averages go into the caller's own gradients. */
+/* `plan` must be valid for the space's table; it is copied. Touches all memory. No fuse is set.
+ * `writes_back`: under exact and delayed landed averages go into the caller's own gradients. */
 DEFT_NODISCARD enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
                                               const struct gradspace *space, int writes_back,
                                               struct engine **out, struct deft_error *error);
+/* Sets a fuse and makes ready what runs when it blows: `exact`, under the same number. That is all
+ * but a buffer, since the first of `engine`'s own is free by then: it costs no copy of the
+ * gradients and nothing can fail at that moment. */
+DEFT_NODISCARD enum deft_status engine_set_fuse(struct engine *engine,
+                                                const struct fuse_limits *limits,
+                                                const struct dsched_plan *exact,
+                                                const struct gradspace *space, int writes_back,
+                                                struct deft_error *error);
+/* The fuse has blown and nothing is in flight: returns the exact engine, ready to run. What is left
+ * of `engine` is good for engine_destroy only. */
+struct engine *engine_leave(struct engine *engine);
 /* Nothing may be in flight. Takes NULL. */
 void engine_destroy(struct engine *engine);
 

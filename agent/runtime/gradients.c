@@ -21,7 +21,13 @@ void deft_forward_begin(struct deft_runtime *rt) {
 void deft_loss(struct deft_runtime *rt, double loss) {
     /* Between two iterations it belongs to the one that has just ended. */
     struct ipc_iteration *record = rt->has_finished ? &rt->finished : &rt->record;
-    record->loss = loss;
+    record->loss = isfinite(loss) ? loss : NAN;
+    record->flags &= ~IPC_ITERATION_BAD_LOSS;
+    record->flags |= isfinite(loss) ? 0 : IPC_ITERATION_BAD_LOSS;
+}
+
+void deft_learning_rate(struct deft_runtime *rt, double rate) {
+    rt->learning_rate = isfinite(rate) && rate >= 0 ? rate : NAN;
 }
 
 void deft_backward_begin(struct deft_runtime *rt) {

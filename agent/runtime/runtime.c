@@ -100,6 +100,10 @@ enum deft_status deft_open(const struct deft_options *options, struct deft_runti
         star_io_close(options->master_fd);
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a runtime");
     }
+    rt->stats.mean_loss = NAN;
+    rt->stats.mean_grad_sq_local = NAN;
+    rt->stats.grad_sq_mean = NAN;
+    deft_learning_rate(rt, options->learning_rate != 0 ? options->learning_rate : NAN);
     (void)pthread_mutex_init(&rt->failure_lock, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
@@ -161,18 +165,24 @@ static uint64_t runtime_bucket_bytes(const struct deft_runtime *rt) {
     return n_bytes < RUNTIME_LEAST_BUCKET_BYTES ? RUNTIME_LEAST_BUCKET_BYTES : n_bytes;
 }
 
-static enum deft_status runtime_builtin(struct deft_runtime *rt, struct deft_error *error) {
+/* Anew once the links have been measured. */
+static enum deft_status runtime_cut_builtin(struct deft_runtime *rt, struct deft_error *error) {
     struct dsched_table table = gradspace_table(&rt->space);
     struct dsched_plan plan;
-    struct engine *engine = NULL;
     if (dsched_plan_ddp(&table, RUNTIME_FIRST_BUCKET_BYTES, runtime_bucket_bytes(rt), &plan) !=
         DSCHED_OK) {
         return deft_fail(error, DEFT_LIMIT, 0, "%" PRIu64 " elements do not fit into buckets",
                          rt->space.n_elements);
     }
+    dsched_plan_done(&rt->builtin);
+    rt->builtin = plan;
+    return DEFT_OK;
+}
+
+static enum deft_status runtime_run_builtin(struct deft_runtime *rt, struct deft_error *error) {
+    struct engine *engine = NULL;
     enum deft_status status =
-        engine_create(&plan, 0, &rt->space, rt->options.write_back != 0, &engine, error);
-    dsched_plan_done(&plan);
+        engine_create(&rt->builtin, 0, &rt->space, rt->options.write_back != 0, &engine, error);
     if (status == DEFT_OK) {
         engine_destroy(rt->engine);
         rt->engine = engine;
@@ -191,7 +201,10 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
         status = runtime_allocate(rt, error);
     }
     if (status == DEFT_OK) {
-        status = runtime_builtin(rt, error);
+        status = runtime_cut_builtin(rt, error);
+    }
+    if (status == DEFT_OK) {
+        status = runtime_run_builtin(rt, error);
     }
     if (status == DEFT_OK) {
         status = meeting_compare(rt, error);
@@ -209,7 +222,11 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
         status = probe_share_parameters(rt, error);
     }
     if (status == DEFT_OK) {
-        status = rt->first_plan != NULL ? admission_first(rt, error) : runtime_builtin(rt, error);
+        status = runtime_cut_builtin(rt, error);
+    }
+    if (status == DEFT_OK) {
+        status =
+            rt->first_plan != NULL ? admission_first(rt, error) : runtime_run_builtin(rt, error);
     }
     if (status == DEFT_OK) {
         rt->clock_origin_ns = clock_monotonic_ns();
@@ -316,6 +333,7 @@ void deft_close(struct deft_runtime *rt) {
     }
     engine_destroy(rt->engine);
     engine_destroy(rt->candidate);
+    dsched_plan_done(&rt->builtin);
     mailbox_done(&rt->mailbox);
     ring_done(&rt->iterations);
     ring_done(&rt->ops);

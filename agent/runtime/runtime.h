@@ -4,6 +4,8 @@
  *   star*.c      bootstrap and watch          probe.c      first use of the links
  *   gradients.c  forward, backward, grad_ready: accumulate and post
  *   boundary.c   step and drain: the state machine, plan switch
+ *   vote.c       what the ranks agree on at a boundary
+ *   fuse.c       when a plan must be left
  *   admission.c  may this rank run that plan?
  *   averaged.c   what a boundary does under averaged
  *   state.c      optimizer state, averaged at a drain
@@ -21,6 +23,7 @@
 #include "link/link.h"
 #include "runtime/control.h"
 #include "runtime/engine.h"
+#include "runtime/fuse.h"
 #include "runtime/gradspace.h"
 #include "runtime/mailbox.h"
 #include "runtime/ring.h"
@@ -78,22 +81,29 @@ struct deft_runtime {
     void *allgather_context;
 
     /* Plans. */
-    struct engine *engine;    /* running */
-    struct engine *candidate; /* this rank votes for it */
-    uint64_t candidate_until; /* results up to this boundary may still switch to it; 0: voting */
+    struct dsched_plan builtin; /* the exact plan to begin with and to fall back to */
+    struct engine *engine;      /* running */
+    struct engine *candidate;   /* this rank votes for it */
+    uint64_t candidate_until;   /* results up to this boundary may still switch to it; 0: voting */
+    uint64_t newest_seq;        /* atomic: of the plans that were taken; older ones are ignored */
     struct mailbox mailbox;
+    struct fuse fuse;
+    struct control_figures own_figures; /* of this rank, since they were last posted */
+    char fuse_text[IPC_TEXT_BYTES];     /* why it has blown */
 
     /* The present iteration. */
     uint64_t iteration;
     enum runtime_phase phase;
     int draining;       /* deft_drain is in progress */
     int switching;      /* this boundary ends with the candidate running */
+    int leaving;        /* or with exact, because the fuse has blown; not both */
     int is_fresh;       /* nothing is in flight and the caller may have loaded other parameters */
     void **gradients;   /* [n_tensors], handed out in struct deft_update */
     const void **given; /* [n_tensors], this iteration's deft_grad_ready pointers */
     uint8_t *was_given; /* [n_tensors] */
     uint32_t n_given;
-    int own_bad; /* this rank's gradient is not finite */
+    int own_bad;          /* this rank's gradient is not finite */
+    double learning_rate; /* NaN: unknown */
     int64_t begin_ns, backward_ns, boundary_ns, handed_ns;
     struct ipc_iteration record;   /* of this iteration */
     struct ipc_iteration finished; /* of the last one, until its step time is known */
@@ -156,14 +166,24 @@ DEFT_NODISCARD enum deft_status boundary_wait(struct deft_runtime *rt, struct en
                                               struct deft_error *error);
 /* The op's data has been used: its lane is free again. */
 void boundary_retire(struct deft_runtime *rt, struct engine_op *op);
+/* Onto a figure of the record that is NaN until there is some. */
+void boundary_add(double *figure, double more);
 /* The parameters of now become the running engine's anchor, where its rule keeps one. */
 void boundary_anchor(struct deft_runtime *rt);
 
+/* vote.c */
+/* Says what this rank wishes and knows, and takes in what all ranks said CONTROL_LAG boundaries
+ * ago.
+ */
+DEFT_NODISCARD enum deft_status vote_boundary(struct deft_runtime *rt, struct deft_error *error);
+
 /* admission.c */
-/* A plan from the agent that this rank could run next; takes ownership of nothing. Any thread. */
-DEFT_NODISCARD enum deft_status admission_offer(struct deft_runtime *rt, uint64_t seq,
-                                                uint64_t hash, const void *bytes, size_t n_bytes,
-                                                struct deft_error *error);
+/* A plan from the agent that this rank could run next: `head` as checked by ipc_check_payload, and
+ * the encoding that follows it. Takes ownership of nothing. Does nothing when the same or a newer
+ * one was taken before: agents send their plan again. Any thread. */
+DEFT_NODISCARD enum deft_status admission_offer(struct deft_runtime *rt,
+                                                const struct ipc_plan *head, const void *bytes,
+                                                size_t n_bytes, struct deft_error *error);
 /* The caller's loop can run plans of `rule`, as far as it has said by now. */
 int admission_allows(const struct deft_runtime *rt, enum dsched_rule rule);
 /* The plan of options.first_plan, which there is, runs from the first iteration on. */

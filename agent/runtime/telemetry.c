@@ -210,8 +210,8 @@ static void telemetry_take_plan(struct telemetry *t, const uint8_t *payload, siz
     struct ipc_plan head;
     struct deft_error why = {.status = DEFT_OK};
     memcpy(&head, payload, sizeof(head));
-    if (admission_offer(t->rt, head.seq, head.hash, payload + sizeof(head), n_bytes - sizeof(head),
-                        &why) != DEFT_OK) {
+    if (admission_offer(t->rt, &head, payload + sizeof(head), n_bytes - sizeof(head), &why) !=
+        DEFT_OK) {
         __atomic_add_fetch(&t->rt->n_refused, 1, __ATOMIC_RELAXED);
         mailbox_event(&t->rt->mailbox, IPC_EVENT_REFUSED, head.seq, 0, 0, why.text);
     }

@@ -197,7 +197,7 @@ DEFT_NODISCARD enum deft_status wire_committed_decode(const char *text, size_t n
 struct wire_plan_event {
     uint64_t seq;
     struct dsched_plan plan;
-    double max_loss; /* the fuse (ipc.h); NaN: not watched */
+    double max_loss; /* the fuse (ipc.h): positive; NaN: not watched */
     double max_grad_sq;
 };
 void wire_plan_event_done(struct wire_plan_event *event);
@@ -216,7 +216,7 @@ struct wire_job {
     char state[16]; /* "running", "finished", "failed", "lost" */
     char mode[16];  /* "off", "observe", "auto" */
     char phase[16]; /* of the tuner: "observing", "solving", "switching", "canary", "committed",
-                       "returning", "halted" */
+                       "returning", "halted", "comparing", "resuming" */
     char incarnation[WIRE_ID_BYTES];
     uint32_t n_ranks;
     uint64_t iterations;      /* stored, counted once for all ranks */
@@ -236,6 +236,15 @@ struct wire_job {
     uint32_t n_rollbacks;
     uint32_t max_merge;
     uint32_t max_delay;
+    double epsilon; /* as in wire_limits */
+    double min_progress;
+    double loss_floor;
+    double progress;      /* per sample under the running plan, relative to exact, as predicted */
+    double noise_samples; /* gradient noise scale */
+    double disagreement;  /* of the ranks under averaged: |D_r - M| / |M| */
+    double loss;          /* robust mean of the newest */
+    char loss_state[16];  /* "fine", or what is wrong with the losses (dsched/loss.h) */
+    char status[WIRE_TEXT_BYTES];   /* what is going on: "warming up, 34 of 100 iterations" */
     char decision[WIRE_TEXT_BYTES]; /* the last one, in one sentence */
     char registered_at[32];         /* RFC 3339, UTC, the controller's clock */
     char updated_at[32];
@@ -258,7 +267,8 @@ DEFT_NODISCARD enum deft_status wire_jobs_decode(const char *text, size_t n_byte
 /* --- decisions: GET /incarnations/{id}/decisions ---------------------------------------------- */
 struct wire_decision {
     char at[32];   /* RFC 3339 */
-    char kind[16]; /* "observed", "push", "commit", "rollback", "keep", "refused", "halt" */
+    char kind[16]; /* "observed", "push", "commit", "rollback", "keep", "refused", "halt",
+                      "compare", "resume", "fused" */
     uint64_t iteration;
     uint64_t plan_seq;
     int64_t exact_step_ns;
@@ -288,8 +298,12 @@ DEFT_NODISCARD enum deft_status wire_mode_encode(const struct wire_mode *in, cha
 DEFT_NODISCARD enum deft_status wire_mode_decode(const char *text, size_t n_bytes,
                                                  struct wire_mode *out, struct deft_error *error);
 struct wire_limits {
-    uint32_t max_merge; /* 1..DSCHED_MAX_MERGE */
-    uint32_t max_delay; /* 0..DSCHED_MAX_DELAY */
+    uint32_t max_merge;  /* 1..DSCHED_MAX_MERGE */
+    uint32_t max_delay;  /* 0..DSCHED_MAX_DELAY */
+    double epsilon;      /* 0..1: excess loss over exact's at equal samples; absent: 0.01 */
+    double min_progress; /* 0..1: progress per sample, relative to exact's; absent: 0.5 */
+    double loss_floor;   /* least loss the job can reach; NaN, absent: 0, or, when losses are
+                            negative, what they suggest */
 };
 DEFT_NODISCARD enum deft_status wire_limits_encode(const struct wire_limits *in, char **out,
                                                    struct deft_error *error);

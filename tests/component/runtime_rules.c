@@ -25,6 +25,9 @@ struct shared {
     double w[N_RANKS][N];
     double v[N_RANKS][N];
     uint64_t skipped[N_RANKS];
+    /* What each rank reports of the generations that land in an iteration. */
+    double landed_sq[N_RANKS][MAX_STEPS];
+    double change_sq[N_RANKS][MAX_STEPS];
 };
 
 static double gradient_of(int rank, uint64_t step, uint32_t i, double w) {
@@ -86,6 +89,8 @@ static void one_step(struct rank_state *state) {
     WORLD_CHECK(state->self, deft_grad_ready(rt, 1, g + N_FIRST) == DEFT_OK, "tensor 1");
     WORLD_CHECK(state->self, deft_grad_ready(rt, 0, g) == DEFT_OK, "tensor 0");
     finish(state, deft_step);
+    state->shared->landed_sq[state->self->rank][state->step] = rt->finished.grad_sq_mean;
+    state->shared->change_sq[state->self->rank][state->step] = rt->finished.change_sq_local;
     state->step++;
 }
 
@@ -115,10 +120,12 @@ static void train(struct world_rank *self) {
     state.v = shared->v[self->rank];
     add_tensors(&state);
     (void)dsched_plan_encode(&shared->plan, bytes, n_bytes);
-    WORLD_CHECK(self,
-                admission_offer(self->rt, 1, dsched_plan_hash(&shared->plan), bytes, n_bytes,
-                                &error) == DEFT_OK,
-                "%s", error.text);
+    const struct ipc_plan head = {.seq = 1,
+                                  .hash = dsched_plan_hash(&shared->plan),
+                                  .max_loss = (double)NAN,
+                                  .max_grad_sq = (double)NAN};
+    WORLD_CHECK(self, admission_offer(self->rt, &head, bytes, n_bytes, &error) == DEFT_OK, "%s",
+                error.text);
     free(bytes);
     do { /* exact steps until the plan runs */
         one_step(&state);
@@ -152,6 +159,8 @@ struct reference {
     uint32_t n_flights;
     uint32_t generation, iteration; /* in the cycle, in the generation */
     uint64_t step;
+    double landed_sq[MAX_STEPS];
+    double change_sq[N_RANKS][MAX_STEPS];
 };
 
 static void common_step(struct reference *ref, const double *gradient) {
@@ -183,8 +192,19 @@ static void launch(struct reference *ref, const struct dsched_plan *plan, uint32
     }
 }
 
+static void add_sq(double *figure, const double *values) {
+    *figure = isnan(*figure) ? 0 : *figure;
+    for (uint32_t i = 0; i < N; i++) {
+        *figure += values[i] * values[i];
+    }
+}
+
 static void land(struct reference *ref, const struct dsched_plan *plan, struct flight *flight) {
     flight->used = 0;
+    add_sq(&ref->landed_sq[ref->step], flight->mean);
+    for (int r = 0; r < N_RANKS && plan->rule == DSCHED_AVERAGED; r++) {
+        add_sq(&ref->change_sq[r][ref->step], flight->own[r]);
+    }
     if (plan->rule != DSCHED_AVERAGED) {
         common_step(ref, flight->mean);
         return;
@@ -250,12 +270,31 @@ static void reference_drain(struct reference *ref, const struct dsched_plan *pla
     ref->generation = 0;
 }
 
+/* `reported` of one rank against the reference; NaN where nothing landed. */
+static void check_figures(const struct shared *shared, const double *reported,
+                          const double *expected) {
+    for (uint32_t s = 0; s < CONTROL_LAG + 1 + shared->n_steps; s++) {
+        double tolerance = 1e-12 * (1 + expected[s]);
+        if (isnan(reported[s]) != isnan(expected[s]) ||
+            fabs(reported[s] - expected[s]) > tolerance) {
+            fail_msg("iteration %u: %.15g, reference %.15g", s, reported[s], expected[s]);
+        }
+    }
+}
+
+/* Also checks the figures of the ranks. */
 static void run_reference(const struct shared *shared, double *out) {
     struct reference *ref = calloc(1, sizeof(*ref));
     struct dsched_plan exact = shared->plan;
     uint16_t one = 1;
     struct dsched_op zero = {0};
     assert_non_null(ref);
+    for (uint32_t s = 0; s < MAX_STEPS; s++) {
+        ref->landed_sq[s] = (double)NAN;
+        for (int r = 0; r < N_RANKS; r++) {
+            ref->change_sq[r][s] = (double)NAN;
+        }
+    }
     exact.rule = DSCHED_EXACT;
     exact.n_generations = 1;
     exact.merge = &one;
@@ -270,6 +309,10 @@ static void run_reference(const struct shared *shared, double *out) {
     }
     for (uint32_t s = 0; s < shared->n_steps; s++) {
         reference_step(ref, &shared->plan);
+    }
+    for (int r = 0; r < N_RANKS; r++) {
+        check_figures(shared, shared->landed_sq[r], ref->landed_sq);
+        check_figures(shared, shared->change_sq[r], ref->change_sq[r]);
     }
     reference_drain(ref, &shared->plan);
     memcpy(out, ref->a, sizeof(ref->a));

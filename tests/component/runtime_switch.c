@@ -2,6 +2,7 @@
  * they reach the ranks, and however long links take, all ranks switch at the same boundary,
  * parameters are bit-equal on all ranks whenever nothing is in flight, the anchor always is, and
  * the gradients of exact and delayed plans are bit-equal to a reference sum in rank order. */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,10 +247,13 @@ static void offer(struct rank_state *state, uint32_t number) {
     uint8_t *bytes = malloc(n_bytes);
     WORLD_CHECK(state->self, bytes != NULL, "no memory");
     (void)dsched_plan_encode(plan, bytes, n_bytes);
+    const struct ipc_plan head = {.seq = number + 1,
+                                  .hash = dsched_plan_hash(plan),
+                                  .max_loss = (double)NAN,
+                                  .max_grad_sq = (double)NAN};
     WORLD_CHECK(state->self,
-                admission_offer(state->self->rt, number + 1, dsched_plan_hash(plan), bytes, n_bytes,
-                                &error) == DEFT_OK,
-                "%s", error.text);
+                admission_offer(state->self->rt, &head, bytes, n_bytes, &error) == DEFT_OK, "%s",
+                error.text);
     free(bytes);
 }
 

@@ -32,6 +32,10 @@
  * docs/update-rules.md. Until a first plan arrives, and for ever if none does, the rule is exact:
  * the mathematics of synchronous data parallel training, bit for bit.
  *
+ * A plan may carry a fuse: limits on the mean loss and on the mean squared norm of the gradients.
+ * The ranks watch them together and, when one is passed, go back to exact at the same boundary,
+ * without agent or controller (docs/update-rules.md). Losses are worth giving for that alone.
+ *
  * Contract with the job. The library never exits, prints, installs handlers or blocks on anything
  * but the other ranks of the job. Agent and controller may be absent, slow, dead or wrong: the job
  * trains on. Gradients given to deft_grad_ready are copied, never aliased while in flight.
@@ -122,7 +126,7 @@ struct deft_options {
     size_t first_plan_bytes;
     enum deft_optimizer optimizer;
     double momentum;
-    double learning_rate;
+    double learning_rate; /* of the first iteration (deft_learning_rate); 0 or NaN: unknown */
     uint64_t batch_per_rank;
 };
 
@@ -166,11 +170,17 @@ DEFT_NODISCARD enum deft_status deft_state_add(struct deft_runtime *rt, void *st
  * (registered ones), allocates pending copies and starts the control channel. */
 DEFT_NODISCARD enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error);
 
-/* Marks of an iteration; cheap, never block. The loss may come at any time before the next
- * deft_forward_begin. */
+/* Marks of an iteration; cheap, never block. The loss of this rank, its mean over the batch, may
+ * come at any time before the next deft_forward_begin; the last one counts. One that is not finite
+ * is reported as such. */
 void deft_forward_begin(struct deft_runtime *rt);
 void deft_loss(struct deft_runtime *rt, double loss);
 void deft_backward_begin(struct deft_runtime *rt);
+
+/* The optimizer's learning rate in this iteration, any time before its first deft_step; stays for
+ * the next ones until another is given. For telemetry alone. Not finite or negative: unknown.
+ * Cheap, never blocks. */
+void deft_learning_rate(struct deft_runtime *rt, double rate);
 
 /* The gradient of tensor `id` for this iteration: [elements], host memory, readable until the
  * iteration's last deft_step has returned. Once per tensor and iteration, any order; every tensor
@@ -250,10 +260,18 @@ struct deft_stats {
     uint64_t refused;   /* plans refused */
     int64_t exposed_ns; /* waiting at boundaries, total */
     int64_t control_ns; /* of which: waiting for the control channel */
-    uint64_t plan_seq;  /* running plan; 0: the built-in exact plan */
+    uint64_t plan_seq;  /* running plan; 0: the built-in exact plan; when the fuse of a plan has
+                           blown it stays that plan's, and `rule` is exact */
     uint64_t plan_hash;
     uint64_t pending_bytes; /* held now: pending copies, anchors, working weights */
     uint64_t telemetry_dropped;
+    /* Means over all ranks and the 4 iterations of the newest set of figures that has any, the same
+     * on all ranks; they are 3 to 6 iterations old. NaN until known. */
+    double mean_loss;          /* of the losses that were given and are finite */
+    double mean_grad_sq_local; /* of each rank's own |g|^2 */
+    /* |G|^2 of the mean gradient that landed last; under averaged of the mean change. NaN until
+     * known. */
+    double grad_sq_mean;
     uint32_t agent_connected;
     char rule[16];
 };

@@ -70,8 +70,9 @@ class Stats(ctypes.Structure):
                 ("refused", ctypes.c_uint64), ("exposed_ns", ctypes.c_int64),
                 ("control_ns", ctypes.c_int64), ("plan_seq", ctypes.c_uint64),
                 ("plan_hash", ctypes.c_uint64), ("pending_bytes", ctypes.c_uint64),
-                ("telemetry_dropped", ctypes.c_uint64), ("agent_connected", ctypes.c_uint32),
-                ("rule", ctypes.c_char * 16)]
+                ("telemetry_dropped", ctypes.c_uint64), ("mean_loss", ctypes.c_double),
+                ("mean_grad_sq_local", ctypes.c_double), ("grad_sq_mean", ctypes.c_double),
+                ("agent_connected", ctypes.c_uint32), ("rule", ctypes.c_char * 16)]
 
 
 _RUNTIME = ctypes.c_void_p
@@ -89,6 +90,7 @@ _CALLS = {
     "deft_commit": (_STATUS, [_RUNTIME, _ERROR]),
     "deft_forward_begin": (None, [_RUNTIME]),
     "deft_loss": (None, [_RUNTIME, ctypes.c_double]),
+    "deft_learning_rate": (None, [_RUNTIME, ctypes.c_double]),
     "deft_backward_begin": (None, [_RUNTIME]),
     "deft_grad_ready": (_STATUS, [_RUNTIME, ctypes.c_uint32, ctypes.c_void_p]),
     "deft_step": (_STATUS, [_RUNTIME, _UPDATE, _ERROR]),
@@ -195,6 +197,10 @@ class Runtime:
 
     def loss(self, value: float) -> None:
         self._library.deft_loss(self._open, value)
+
+    def learning_rate(self, rate: float) -> None:
+        """Of this iteration and the next ones, until another is given."""
+        self._library.deft_learning_rate(self._open, rate)
 
     def grad_ready(self, number: int, address: Optional[int]) -> bool:
         """False when the gradient came twice or at the wrong time. Link failures are told by
