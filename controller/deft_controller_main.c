@@ -172,12 +172,11 @@ static enum deft_status main_run(const struct main_options *options, const struc
     if (status != DEFT_OK) {
         return status;
     }
-    struct jobs_options jobs = {.store = service.store,
-                                .log = log,
-                                .mode = options->mode,
-                                .max_merge = options->max_merge,
-                                .max_delay = options->max_delay};
+    struct jobs_options jobs = {.store = service.store, .log = log, .mode = options->mode};
     tuner_defaults(&jobs.tuner);
+    quantify_default_limits(&jobs.limits);
+    jobs.limits.max_merge = options->max_merge;
+    jobs.limits.max_delay = options->max_delay;
     const struct http_server_options http = {.listen_host = options->listen,
                                              .port = options->port,
                                              .n_threads = MAIN_THREADS,

@@ -167,10 +167,13 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
     write.registration_text = text;
     write.mode =
         registration->mode[0] != '\0' ? registration->mode : tuner_mode_name(jobs->options.mode);
-    write.max_merge =
-        registration->max_merge > 0 ? registration->max_merge : jobs->options.max_merge;
-    write.max_delay =
-        registration->max_delay > 0 ? registration->max_delay : jobs->options.max_delay;
+    write.limits = jobs->options.limits;
+    if (registration->max_merge > 0) {
+        write.limits.max_merge = registration->max_merge;
+    }
+    if (registration->max_delay > 0) {
+        write.limits.max_delay = registration->max_delay;
+    }
     write.now_ns = clock_wall_ns();
     status = store_run(jobs->options.store, &write.write, error);
     free(text);
@@ -186,7 +189,8 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
     memset(out, 0, sizeof(*out));
     memcpy(out->incarnation, live->id_text, sizeof(live->id_text));
     memcpy(out->job, live->job, sizeof(out->job));
-    memcpy(out->mode, tuner_mode_name(live->tuner.mode), strlen(tuner_mode_name(live->tuner.mode)));
+    memcpy(out->mode, tuner_mode_name(live->tuner.state.mode),
+           strlen(tuner_mode_name(live->tuner.state.mode)));
     out->committed_seq = write.committed_seq;
     if (write.is_new) {
         jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
@@ -249,6 +253,9 @@ static void jobs_take_event(struct jobs *jobs, struct jobs_live *live,
     if (strcmp(event->kind, "refused") == 0) {
         tuner_refused(&live->tuner, event->plan_seq, event->text, &decision);
         jobs_live_decided(jobs, live, &decision);
+    } else if (strcmp(event->kind, "fused") == 0) {
+        tuner_fused(&live->tuner, event->plan_seq, event->iteration, event->text, &decision);
+        jobs_live_decided(jobs, live, &decision);
     } else if (failed || strcmp(event->kind, "finished") == 0) {
         if (live->ends[event->rank] == 0) {
             live->ends[event->rank] = failed ? 2 : 1;
@@ -278,10 +285,8 @@ static void jobs_take_report(struct jobs *jobs, struct jobs_live *live,
         }
         live->n_iterations++;
         if (!whole.is_mixed) {
-            const struct tuner_sample sample = {.iteration = whole.iteration,
-                                                .plan_seq = whole.plan_seq,
-                                                .step_ns = whole.step_ns,
-                                                .loss = whole.loss};
+            const struct tuner_sample sample = {
+                .plan_seq = whole.plan_seq, .step_ns = whole.step_ns, .figures = whole.figures};
             tuner_sample(&live->tuner, &sample, &decision);
             jobs_live_decided(jobs, live, &decision);
         }
@@ -372,7 +377,7 @@ void jobs_stream(struct jobs *jobs, int64_t incarnation, struct http_stream *str
         http_stream_release(stream);
         return;
     }
-    const char *name = tuner_mode_name(live->tuner.mode);
+    const char *name = tuner_mode_name(live->tuner.state.mode);
     enum deft_status status = DEFT_OK;
     if (live->plan_event != NULL && live->plan_seq > last_seq) {
         char id[24];

@@ -30,9 +30,8 @@ struct jobs_options {
     struct store *store;
     const struct log *log;
     struct tuner_config tuner;
-    enum tuner_mode mode; /* of new jobs */
-    uint32_t max_merge;   /* of new jobs that wish nothing */
-    uint32_t max_delay;
+    enum tuner_mode mode;      /* of new jobs */
+    struct wire_limits limits; /* of new jobs that wish nothing */
 };
 
 /* Reads what was running from the database and starts the thread. */

@@ -62,8 +62,7 @@ enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
     (void)pthread_mutex_lock(&jobs->lock);
     struct jobs_live *live = jobs_live_find_job(jobs, job);
     if (live != NULL) {
-        live->max_merge = limits->max_merge;
-        live->max_delay = limits->max_delay;
+        live->tuner.quantify.limits = *limits;
         jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
@@ -114,8 +113,11 @@ enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *
     }
     if (status == DEFT_OK) { /* what an operator may have set since the job ended */
         memcpy(out->mode, known.mode, sizeof(out->mode));
-        out->max_merge = known.max_merge;
-        out->max_delay = known.max_delay;
+        out->max_merge = known.limits.max_merge;
+        out->max_delay = known.limits.max_delay;
+        out->epsilon = known.limits.epsilon;
+        out->min_progress = known.limits.min_progress;
+        out->loss_floor = known.limits.loss_floor;
     }
     free(summary);
     return status;

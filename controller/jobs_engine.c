@@ -28,6 +28,8 @@ struct engine_change {
     char *profile;
     char *plan;
     char *solution;
+    char *inputs;
+    char *solve;
     char *event;
 };
 
@@ -37,6 +39,8 @@ static void engine_change_done(struct engine_change *change) {
     free(change->profile);
     free(change->plan);
     free(change->solution);
+    free(change->inputs);
+    free(change->solve);
     free(change->event);
 }
 
@@ -92,13 +96,12 @@ static void engine_fill_decision(const struct tuner_decision *from, struct wire_
 }
 
 static enum deft_status engine_event(struct engine_change *change, struct deft_error *error) {
-    struct json_out event = {0};
-    json_out_begin_object(&event, NULL);
-    json_out_uint(&event, "seq", change->write.plan_seq);
-    json_out_hex(&event, "hash", change->write.plan_hash);
-    json_out_raw(&event, "plan", change->plan);
-    json_out_end_object(&event);
-    return json_out_finish(&event, &change->event, error);
+    const struct jobs_live_plan plan = {.seq = change->write.plan_seq,
+                                        .hash = change->write.plan_hash,
+                                        .text = change->plan,
+                                        .max_loss = change->write.max_loss,
+                                        .max_grad_sq = change->write.max_grad_sq};
+    return jobs_live_plan_event(&plan, &change->event, error);
 }
 
 /* With the lock held: the state to be written with whatever else changes. */
@@ -138,6 +141,13 @@ static enum deft_status engine_old_plan(struct jobs *jobs, int64_t id, uint64_t 
     if (target_seq != 0) {
         status = store_read_plan_text(jobs->options.store, id, target_seq, &change->plan,
                                       &change->write.plan_hash, error);
+        (void)pthread_mutex_lock(&jobs->lock);
+        const struct jobs_live *guarded = jobs_live_find(jobs, id);
+        if (status == DEFT_OK && guarded != NULL) {
+            quantify_fuse(&guarded->tuner.quantify, &change->write.max_loss,
+                          &change->write.max_grad_sq);
+        }
+        (void)pthread_mutex_unlock(&jobs->lock);
     }
     if (status != DEFT_OK) { /* exact is always right */
         (void)pthread_mutex_lock(&jobs->lock);
@@ -151,19 +161,22 @@ static enum deft_status engine_old_plan(struct jobs *jobs, int64_t id, uint64_t 
     return status;
 }
 
-static int engine_pushes(enum tuner_kind kind) {
-    return kind == TUNER_PUSH || kind == TUNER_ROLL_BACK || kind == TUNER_HALT;
-}
-
 /* A plan reaches ranks only after the database has it: after a restart its number must not name
  * another one. A way back is the exception: it is safe under any number that is larger. */
 static void engine_enact(struct jobs *jobs, int64_t id, const struct tuner_decision *decision,
                          struct engine_change *change) {
     struct deft_error error = {0};
     enum deft_status status = DEFT_OK;
-    int pushes = engine_pushes(decision->kind);
+    int pushes = tuner_pushes(decision);
     engine_fill_decision(decision, &change->decision);
     change->write.decision = &change->decision;
+    status = tuner_inputs_encode(&jobs->options.tuner, decision, &change->inputs, &error);
+    if (status != DEFT_OK) { /* a decision without its inputs is still a decision */
+        log_line(jobs->options.log, LOG_LEVEL_WARNING, "inputs of a decision were not kept: %s",
+                 error.text);
+        status = DEFT_OK;
+    }
+    change->write.inputs = change->inputs;
     if (pushes) {
         change->write.plan_seq = decision->plan_seq;
         if (change->plan == NULL) {
@@ -213,7 +226,11 @@ static void engine_enact(struct jobs *jobs, int64_t id, const struct tuner_decis
 
 /* --- solving ---------------------------------------------------------------------------------- */
 
-static void engine_options(const struct jobs_live *live, struct dsched_planner_options *out) {
+/* Rules that the job's loop can run. `delayed` is for what the guard can prove harmless: a plan
+ * that an operator pins, not one that is searched for. */
+static enum deft_status engine_options(const struct jobs_live *live,
+                                       struct dsched_planner_options *out,
+                                       struct quantify_price *price, struct deft_error *error) {
     dsched_planner_defaults(out);
     out->jitter_ppm = ENGINE_JITTER_PPM;
     out->rules = DSCHED_RULE_BIT(DSCHED_EXACT);
@@ -223,13 +240,18 @@ static void engine_options(const struct jobs_live *live, struct dsched_planner_o
     if (live->registration.capabilities & WIRE_CAN_AVERAGE) {
         out->rules |= DSCHED_RULE_BIT(DSCHED_AVERAGED);
     }
-    out->max_merge = live->max_merge;
-    out->max_delay = live->max_delay;
     out->max_pending_bytes = live->registration.max_pending_bytes;
+    enum deft_status status = quantify_price(&live->tuner.quantify, out->rules, price, error);
+    out->max_merge = price->max_merge;
+    out->max_delay = price->max_delay;
+    out->progress = &price->progress;
+    return status;
 }
 
-static void engine_proposal(const struct dsched_plan *plan, struct tuner_plan *out) {
+static void engine_proposal(const struct dsched_solution *solution, struct tuner_plan *out) {
+    const struct dsched_plan *plan = &solution->plan;
     memset(out, 0, sizeof(*out));
+    out->progress_ppm = solution->candidates[solution->chosen].progress_ppm;
     out->hash = dsched_plan_hash(plan);
     out->rule = plan->rule;
     out->cycle = dsched_plan_cycle(plan);
@@ -261,62 +283,99 @@ static enum deft_status engine_solve_profile(const struct dsched_profile *profil
     if (status == DEFT_OK) {
         status = wire_profile_encode(profile, &change->profile, error);
     }
+    if (status == DEFT_OK) {
+        status = wire_solve_encode(profile, options, &change->solve, error);
+    }
     return status;
 }
 
-static void engine_solve(struct jobs *jobs, int64_t id) {
-    struct dsched_profile profile = {0};
+/* A copy of what one solve needs, made under the lock. */
+struct engine_task {
+    struct dsched_profile profile;
     struct dsched_planner_options options;
-    struct engine_change change = {0};
-    struct tuner_plan proposal;
-    struct tuner_decision decision = {0};
-    struct deft_error error = {0};
-    struct dsched_table *table = NULL;
-    struct dsched_solution *solution = calloc(1, sizeof(*solution));
-    enum deft_status status = DEFT_NO_MEMORY;
+    struct quantify_price price;
+    struct dsched_table *table;
+    struct dsched_solution solution;
+};
 
-    (void)pthread_mutex_lock(&jobs->lock);
-    struct jobs_live *live = jobs_live_find(jobs, id);
-    if (live != NULL && solution != NULL) {
-        status = profile_build(&live->registration, live->observe, &profile, &error);
-        table = engine_table(&live->registration);
-        engine_options(live, &options);
+static void engine_task_done(struct engine_task *task) {
+    if (task != NULL) {
+        dsched_solution_done(&task->solution);
+        dsched_profile_done(&task->profile);
+        free(task->table);
+        free(task);
     }
-    (void)pthread_mutex_unlock(&jobs->lock);
-    store_change_init(&change.write);
-    if (live == NULL || solution == NULL || table == NULL) {
-        goto done;
+}
+
+static enum deft_status engine_copy(const struct jobs_live *live, struct engine_task *task,
+                                    struct deft_error *error) {
+    enum deft_status status =
+        profile_build(&live->registration, live->observe, &task->profile, error);
+    if (status == DEFT_OK) {
+        status = engine_options(live, &task->options, &task->price, error);
     }
     if (status == DEFT_OK) {
-        status = engine_solve_profile(&profile, &options, table, solution, &change, &error);
+        task->table = engine_table(&live->registration);
+        if (task->table == NULL) {
+            status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to solve");
+        }
     }
+    return status;
+}
+
+/* The tuner hears the answer; what it decides is left in `out`. */
+static int engine_answer(struct jobs *jobs, int64_t id, const struct engine_task *task,
+                         enum deft_status status, const struct deft_error *error,
+                         struct tuner_decision *out) {
+    struct tuner_plan proposal;
     (void)pthread_mutex_lock(&jobs->lock);
-    live = jobs_live_find(jobs, id);
+    struct jobs_live *live = jobs_live_find(jobs, id);
     if (live != NULL) {
         live->solving = 0;
         if (status == DEFT_OK) {
-            engine_proposal(&solution->plan, &proposal);
-            live->coverage_ppm = solution->coverage_ppm;
+            engine_proposal(&task->solution, &proposal);
+            live->coverage_ppm = task->solution.coverage_ppm;
         }
-        tuner_solved(&live->tuner, status == DEFT_OK ? &proposal : NULL, error.text, &decision);
+        tuner_solved(&live->tuner, status == DEFT_OK ? &proposal : NULL,
+                     status == DEFT_OK ? task->price.text : error->text, out);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
-    if (decision.kind != TUNER_NOTHING) {
+    return live != NULL;
+}
+
+static void engine_solve(struct jobs *jobs, int64_t id) {
+    struct engine_change change = {0};
+    struct tuner_decision decision = {0};
+    struct deft_error error = {.text = "no memory to solve"};
+    struct engine_task *task = calloc(1, sizeof(*task));
+    enum deft_status status = DEFT_NO_MEMORY;
+    store_change_init(&change.write);
+    if (task != NULL) {
+        (void)pthread_mutex_lock(&jobs->lock);
+        struct jobs_live *live = jobs_live_find(jobs, id);
+        if (live != NULL) {
+            status = engine_copy(live, task, &error);
+        }
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    if (status == DEFT_OK) {
+        status = engine_solve_profile(&task->profile, &task->options, task->table, &task->solution,
+                                      &change, &error);
+    }
+    if (task != NULL && engine_answer(jobs, id, task, status, &error, &decision) &&
+        decision.kind != TUNER_NOTHING) {
         change.write.profile = change.profile;
+        change.write.solve = change.solve;
         if (decision.kind == TUNER_PUSH) {
             change.write.plan = change.plan;
             change.write.solution = change.solution;
+            change.write.max_loss = task->price.max_loss;
+            change.write.max_grad_sq = task->price.max_grad_sq;
         }
         engine_enact(jobs, id, &decision, &change);
     }
-done:
     engine_change_done(&change);
-    if (solution != NULL) {
-        dsched_solution_done(solution);
-    }
-    free(solution);
-    free(table);
-    dsched_profile_done(&profile);
+    engine_task_done(task);
 }
 
 /* --- states ------------------------------------------------------------------------------------

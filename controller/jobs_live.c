@@ -73,24 +73,37 @@ static void live_take_end(void *context, uint32_t rank, int failed) {
     }
 }
 
+enum deft_status jobs_live_plan_event(const struct jobs_live_plan *plan, char **out,
+                                      struct deft_error *error) {
+    struct json_out event = {0};
+    json_out_begin_object(&event, NULL);
+    json_out_uint(&event, "seq", plan->seq);
+    json_out_hex(&event, "hash", plan->hash);
+    json_out_raw(&event, "plan", plan->text);
+    json_out_number(&event, "max_loss", plan->max_loss);
+    json_out_number(&event, "max_grad_sq", plan->max_grad_sq);
+    json_out_end_object(&event);
+    return json_out_finish(&event, out, error);
+}
+
 static enum deft_status live_take_plan(struct jobs_live *live, const struct store_incarnation *from,
                                        struct deft_error *error) {
-    struct json_out event = {0};
     if (from->plan == NULL) {
         return DEFT_OK;
     }
-    json_out_begin_object(&event, NULL);
-    json_out_uint(&event, "seq", from->plan_seq);
-    json_out_hex(&event, "hash", from->plan_hash);
-    json_out_raw(&event, "plan", from->plan);
-    json_out_end_object(&event);
+    const struct jobs_live_plan plan = {.seq = from->plan_seq,
+                                        .hash = from->plan_hash,
+                                        .text = from->plan,
+                                        .max_loss = from->max_loss,
+                                        .max_grad_sq = from->max_grad_sq};
     live->plan_seq = from->plan_seq;
-    return json_out_finish(&event, &live->plan_event, error);
+    return jobs_live_plan_event(&plan, &live->plan_event, error);
 }
 
 static enum deft_status live_fill(struct jobs *jobs, struct jobs_live *live,
                                   const struct store_incarnation *from, struct deft_error *error) {
     enum tuner_mode mode = TUNER_OBSERVE;
+    struct quantify_job described;
     enum deft_status status = wire_registration_decode(
         from->registration, strlen(from->registration), &live->registration, error);
     if (status != DEFT_OK) {
@@ -105,8 +118,6 @@ static enum deft_status live_fill(struct jobs *jobs, struct jobs_live *live,
     memcpy(live->job, from->job.id, sizeof(live->job));
     memcpy(live->state, from->state, sizeof(live->state));
     memcpy(live->decision, from->decision, sizeof(live->decision));
-    live->max_merge = from->job.max_merge;
-    live->max_delay = from->job.max_delay;
     live->n_iterations = from->n_iterations;
     live->registered_ns = from->registered_ns;
     live->updated_ns = from->updated_ns;
@@ -117,14 +128,15 @@ static enum deft_status live_fill(struct jobs *jobs, struct jobs_live *live,
                        live->registration.n_links, &live->observe) != DEFT_OK) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for job '%s'", live->job);
     }
-    tuner_init(&live->tuner, &jobs->options.tuner, mode);
+    quantify_job_of(&live->registration, &described);
+    tuner_init(&live->tuner, &jobs->options.tuner, mode, &described, &from->job.limits);
     if (from->tuner[0] != '\0') {
         status = tuner_state_decode(from->tuner, &live->tuner, error);
         tuner_resume(&live->tuner);
     }
     /* A plan may be stored whose tuner state is older: numbers must not be used twice. */
-    if (status == DEFT_OK && live->tuner.next_seq <= from->plan_seq) {
-        live->tuner.next_seq = from->plan_seq + 1;
+    if (status == DEFT_OK && live->tuner.state.next_seq <= from->plan_seq) {
+        live->tuner.state.next_seq = from->plan_seq + 1;
     }
     return status == DEFT_OK ? live_take_plan(live, from, error) : status;
 }
@@ -169,7 +181,8 @@ void jobs_live_send(struct jobs_live *live, const char *id, const char *event, c
 
 void jobs_live_send_mode(struct jobs_live *live) {
     char data[64];
-    (void)snprintf(data, sizeof(data), "{\"mode\":\"%s\"}", tuner_mode_name(live->tuner.mode));
+    (void)snprintf(data, sizeof(data), "{\"mode\":\"%s\"}",
+                   tuner_mode_name(live->tuner.state.mode));
     jobs_live_send(live, NULL, "mode", data);
 }
 
@@ -211,8 +224,31 @@ static double live_ratio(int64_t a, int64_t b) {
     return a > 0 && b > 0 ? (double)a / (double)b : (double)NAN;
 }
 
+static void live_view_convergence(const struct jobs_live *live, struct wire_job *out) {
+    const struct quantify *quantify = &live->tuner.quantify;
+    const struct dsched_loss_estimate *loss = quantify_loss(quantify);
+    const struct tuner_plan *plan = &live->tuner.state.running;
+    struct dsched_noise_estimate noise;
+    struct dsched_disagreement_estimate apart;
+    const char *loss_state = dsched_loss_state_name(loss->state);
+    quantify_noise(quantify, &noise);
+    dsched_disagreement_get(&quantify->disagreement, plan->merge, DSCHED_UNKNOWN, &apart);
+    out->max_merge = quantify->limits.max_merge;
+    out->max_delay = quantify->limits.max_delay;
+    out->epsilon = quantify->limits.epsilon;
+    out->min_progress = quantify->limits.min_progress;
+    out->loss_floor = quantify->limits.loss_floor;
+    out->progress = plan->progress_ppm > 0 ? plan->progress_ppm / 1e6 : (double)NAN;
+    out->noise_samples = noise.is_known ? noise.noise_samples : (double)NAN;
+    out->disagreement = plan->rule == DSCHED_AVERAGED && apart.is_known ? apart.rho : (double)NAN;
+    out->loss = loss->n > 0 ? loss->level : (double)NAN;
+    (void)snprintf(out->loss_state, sizeof(out->loss_state), "%s",
+                   loss_state != NULL ? loss_state : "");
+    tuner_status(&live->tuner, out->status);
+}
+
 void jobs_live_view(const struct jobs_live *live, struct wire_job *out) {
-    const struct tuner *tuner = &live->tuner;
+    const struct tuner_state *tuner = &live->tuner.state;
     const struct tuner_plan *plan = &tuner->running;
     const char *rule = dsched_rule_name((enum dsched_rule)plan->rule);
     memset(out, 0, sizeof(*out));
@@ -235,15 +271,14 @@ void jobs_live_view(const struct jobs_live *live, struct wire_job *out) {
     out->delay = plan->delay;
     out->updates_per_step = plan->updates_ppm / 1e6;
     out->exact_step_ns = tuner->exact_step_ns;
-    out->step_ns = tuner_estimate(tuner);
+    out->step_ns = tuner_estimate(&live->tuner);
     out->predicted_step_ns = plan->is_exact ? tuner->best_step_ns : plan->predicted_step_ns;
     out->gain = live_ratio(tuner->exact_step_ns, out->step_ns);
     out->predicted_gain = live_ratio(tuner->exact_step_ns, out->predicted_step_ns);
     out->coverage = live->coverage_ppm > 0 ? (double)live->coverage_ppm / 1e6 : (double)NAN;
     out->n_switches = tuner->n_switches;
     out->n_rollbacks = tuner->n_rollbacks;
-    out->max_merge = live->max_merge;
-    out->max_delay = live->max_delay;
+    live_view_convergence(live, out);
     store_time_text(live->registered_ns, out->registered_at);
     store_time_text(live->updated_ns, out->updated_at);
 }

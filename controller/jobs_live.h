@@ -18,8 +18,6 @@ struct jobs_live {
     char job[WIRE_ID_BYTES];
     char state[16];
     struct wire_registration registration;
-    uint32_t max_merge;
-    uint32_t max_delay;
     struct observe *observe;
     struct tuner tuner;
     int solving; /* a task for the solver is queued or under way */
@@ -61,6 +59,18 @@ struct jobs {
     struct jobs_task *first;
     struct jobs_task **last;
 };
+
+/* A plan as it goes out; `text` is a deft.plan/1. */
+struct jobs_live_plan {
+    uint64_t seq;
+    uint64_t hash;
+    const char *text;
+    double max_loss; /* the fuse; NaN: not watched */
+    double max_grad_sq;
+};
+/* The data of its event; malloc'ed. */
+DEFT_NODISCARD enum deft_status jobs_live_plan_event(const struct jobs_live_plan *plan, char **out,
+                                                     struct deft_error *error);
 
 /* All with the lock held, except where stated. */
 struct jobs_live *jobs_live_find(struct jobs *jobs, int64_t id);

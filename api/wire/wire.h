@@ -52,6 +52,23 @@ DEFT_NODISCARD enum deft_status wire_plan_encode(const struct dsched_plan *plan,
 DEFT_NODISCARD enum deft_status wire_solution_encode(const struct dsched_solution *solution,
                                                      char **out, struct deft_error *error);
 
+/* --- solve: deft.solve/1, all that dsched_solve is given ---------------------------------------
+ * {"schema":"deft.solve/1","rules":7,"max_merge":3,...,"progress":[{"rule":"averaged",
+ *  "merge":[ppm of merge 1, 2, ...],"delay":[ppm of delay 0, 1, ...]},...],"profile":{..}}
+ * Entries that are left out are 0; without "progress" there is no table. */
+struct wire_solve {
+    struct dsched_planner_options options; /* progress: &progress below, or NULL */
+    struct dsched_profile profile;
+    struct dsched_progress progress;
+};
+void wire_solve_done(struct wire_solve *solve);
+DEFT_NODISCARD enum deft_status wire_solve_encode(const struct dsched_profile *profile,
+                                                  const struct dsched_planner_options *options,
+                                                  char **out, struct deft_error *error);
+/* `out` must not be moved afterwards: its options point into it. */
+DEFT_NODISCARD enum deft_status wire_solve_decode(const char *text, size_t n_bytes,
+                                                  struct wire_solve *out, struct deft_error *error);
+
 /* --- timeline: deft.timeline/1, what a policy or plan does on a profile ------------------------
  * {"schema":"deft.timeline/1","profile":"gpt2","world_size":16,"policy":"deft","rule":"averaged",
  *  "note":"","compute_ns":..,"coverage":1.3,"links":["nccl",...],"report":{"step_ns":..,...},

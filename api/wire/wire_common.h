@@ -3,6 +3,7 @@
 #define WIRE_COMMON_H
 
 #include <dsched/plan.h>
+#include <dsched/profile.h>
 #include <dsched/simulate.h>
 
 #include "wire.h"
@@ -40,6 +41,16 @@ DEFT_NODISCARD enum deft_status wire_plan_from_message(struct wire_plan_message 
                                                        struct deft_error *error);
 DEFT_NODISCARD enum deft_status wire_plan_write(const struct dsched_plan *plan, const char *key,
                                                 struct json_out *out, struct deft_error *error);
+
+#define WIRE_PROFILE_SCHEMA "deft.profile/1"
+struct wire_profile_message {
+    char schema[32];
+    struct dsched_profile profile;
+};
+extern const struct wire_shape wire_profile_shape;
+/* After decoding: the schema's name, and what dsched_profile_check finds. */
+DEFT_NODISCARD enum deft_status wire_profile_check(const struct wire_profile_message *message,
+                                                   struct deft_error *error);
 
 /* "report": what a simulation came to. */
 void wire_figures_write(const struct dsched_report *report, uint32_t n_links, struct json_out *out);

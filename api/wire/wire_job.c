@@ -1,7 +1,10 @@
 #include "wire_common.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <dsched/convergence.h>
 
 /* A page of the jobs list. */
 #define JOB_MAX_PAGE 1000
@@ -33,6 +36,15 @@ static const struct wire_field job_fields[] = {
     WIRE_ROW_UINT(R, n_rollbacks, "n_rollbacks", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, max_merge, "max_merge", 0, 0, DSCHED_MAX_MERGE),
     WIRE_ROW_UINT(R, max_delay, "max_delay", 0, 0, DSCHED_MAX_DELAY),
+    WIRE_ROW_REAL(R, epsilon, "epsilon"),
+    WIRE_ROW_REAL(R, min_progress, "min_progress"),
+    WIRE_ROW_REAL(R, loss_floor, "loss_floor"),
+    WIRE_ROW_REAL(R, progress, "progress"),
+    WIRE_ROW_REAL(R, noise_samples, "noise_samples"),
+    WIRE_ROW_REAL(R, disagreement, "disagreement"),
+    WIRE_ROW_REAL(R, loss, "loss"),
+    WIRE_ROW_TEXT(R, loss_state, "loss_state", 0),
+    WIRE_ROW_TEXT(R, status, "status", 0),
     WIRE_ROW_TEXT(R, decision, "decision", 0),
     WIRE_ROW_TEXT(R, registered_at, "registered_at", 0),
     WIRE_ROW_TEXT(R, updated_at, "updated_at", 0),
@@ -77,6 +89,9 @@ static const struct wire_shape mode_shape = WIRE_SHAPE(struct wire_mode, mode_fi
 static const struct wire_field limits_fields[] = {
     WIRE_ROW_UINT(struct wire_limits, max_merge, "max_merge", 1, 1, DSCHED_MAX_MERGE),
     WIRE_ROW_UINT(struct wire_limits, max_delay, "max_delay", 1, 0, DSCHED_MAX_DELAY),
+    WIRE_ROW_REAL(struct wire_limits, epsilon, "epsilon"),
+    WIRE_ROW_REAL(struct wire_limits, min_progress, "min_progress"),
+    WIRE_ROW_REAL(struct wire_limits, loss_floor, "loss_floor"),
 };
 static const struct wire_shape limits_shape =
     WIRE_SHAPE(struct wire_limits, limits_fields, WIRE_KEYED);
@@ -145,7 +160,31 @@ enum deft_status wire_limits_encode(const struct wire_limits *in, char **out,
     return wire_shape_encode(&limits_shape, "the limits", in, out, error);
 }
 
+static enum deft_status limits_check_share(const char *field, double *share, double absent,
+                                           struct deft_error *error) {
+    if (isnan(*share)) {
+        *share = absent;
+    }
+    if (*share < 0 || *share > 1) {
+        return deft_fail(error, DEFT_INVALID, 0, "%s: 0..1 was expected, not %g", field, *share);
+    }
+    return DEFT_OK;
+}
+
 enum deft_status wire_limits_decode(const char *text, size_t n_bytes, struct wire_limits *out,
                                     struct deft_error *error) {
-    return wire_shape_decode(&limits_shape, "the limits", text, n_bytes, out, error);
+    struct wire_limits limits = {0};
+    enum deft_status status =
+        wire_shape_decode(&limits_shape, "the limits", text, n_bytes, &limits, error);
+    if (status == DEFT_OK) {
+        status = limits_check_share("epsilon", &limits.epsilon, DSCHED_DEFAULT_EPSILON_FRAC, error);
+    }
+    if (status == DEFT_OK) {
+        status = limits_check_share("min_progress", &limits.min_progress, DSCHED_DEFAULT_FLOOR_FRAC,
+                                    error);
+    }
+    if (status == DEFT_OK) {
+        *out = limits;
+    }
+    return status;
 }

@@ -3,13 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROFILE_SCHEMA "deft.profile/1"
-
-struct profile_message {
-    char schema[32];
-    struct dsched_profile profile;
-};
-
 static const struct wire_field tensor_fields[] = {
     WIRE_ROW_TEXT(struct dsched_tensor, name, "name", 1),
     WIRE_ROW_UINT(struct dsched_tensor, elements, "elements", 1, 0, DSCHED_MAX_ELEMENTS),
@@ -31,57 +24,61 @@ static const struct wire_field link_fields[] = {
 static const struct wire_shape link_shape = WIRE_SHAPE(struct dsched_link, link_fields, WIRE_KEYED);
 
 static const struct wire_field job_fields[] = {
-    WIRE_ROW_TEXT(struct profile_message, profile.name, "name", 0),
+    WIRE_ROW_TEXT(struct wire_profile_message, profile.name, "name", 0),
     {.key = "world_size",
      .kind = WIRE_UINT,
-     WIRE_MEMBER(struct profile_message, profile.world_size),
+     WIRE_MEMBER(struct wire_profile_message, profile.world_size),
      .min = 1,
      .max = UINT32_MAX,
      .initial = 1},
 };
 static const struct wire_shape job_shape =
-    WIRE_SHAPE(struct profile_message, job_fields, WIRE_KEYED);
+    WIRE_SHAPE(struct wire_profile_message, job_fields, WIRE_KEYED);
 
 static const struct wire_field compute_fields[] = {
-    WIRE_ROW_INT(struct profile_message, profile.forward_ns, "forward_ns", 1, 0,
+    WIRE_ROW_INT(struct wire_profile_message, profile.forward_ns, "forward_ns", 1, 0,
                  DSCHED_MAX_TIME_NS),
-    WIRE_ROW_INT(struct profile_message, profile.backward_ns, "backward_ns", 1, 0,
+    WIRE_ROW_INT(struct wire_profile_message, profile.backward_ns, "backward_ns", 1, 0,
                  DSCHED_MAX_TIME_NS),
-    WIRE_ROW_INT(struct profile_message, profile.optimizer_ns, "optimizer_ns", 0, 0,
+    WIRE_ROW_INT(struct wire_profile_message, profile.optimizer_ns, "optimizer_ns", 0, 0,
                  DSCHED_MAX_TIME_NS),
 };
 static const struct wire_shape compute_shape =
-    WIRE_SHAPE(struct profile_message, compute_fields, WIRE_KEYED);
+    WIRE_SHAPE(struct wire_profile_message, compute_fields, WIRE_KEYED);
 
 static const struct wire_field profile_fields[] = {
-    WIRE_ROW_TEXT(struct profile_message, schema, "schema", 1),
+    WIRE_ROW_TEXT(struct wire_profile_message, schema, "schema", 1),
     WIRE_ROW_GROUP("job", 0, &job_shape),
     WIRE_ROW_GROUP("compute", 1, &compute_shape),
-    WIRE_ROW_ARRAY(struct profile_message, profile.links, profile.n_links, "links", 1,
+    WIRE_ROW_ARRAY(struct wire_profile_message, profile.links, profile.n_links, "links", 1,
                    DSCHED_MAX_LINKS, &link_shape),
-    WIRE_ROW_ARRAY(struct profile_message, profile.tensors, profile.n_tensors, "tensors", 1,
+    WIRE_ROW_ARRAY(struct wire_profile_message, profile.tensors, profile.n_tensors, "tensors", 1,
                    DSCHED_MAX_TENSORS, &tensor_shape),
 };
-static const struct wire_shape profile_shape =
-    WIRE_SHAPE(struct profile_message, profile_fields, WIRE_KEYED);
+const struct wire_shape wire_profile_shape =
+    WIRE_SHAPE(struct wire_profile_message, profile_fields, WIRE_KEYED);
+
+enum deft_status wire_profile_check(const struct wire_profile_message *message,
+                                    struct deft_error *error) {
+    struct dsched_error why = {0};
+    if (strcmp(message->schema, WIRE_PROFILE_SCHEMA) != 0) {
+        return deft_fail(error, DEFT_INVALID, 0, "schema: '%s' was expected, not '%s'",
+                         WIRE_PROFILE_SCHEMA, message->schema);
+    }
+    return wire_from_dsched(dsched_profile_check(&message->profile, &why), &why, error);
+}
 
 enum deft_status wire_profile_decode(const char *text, size_t n_bytes, struct dsched_profile *out,
                                      struct deft_error *error) {
-    struct profile_message message = {0};
-    struct dsched_error why = {0};
+    struct wire_profile_message message = {0};
     enum deft_status status =
-        wire_shape_decode(&profile_shape, "the profile", text, n_bytes, &message, error);
+        wire_shape_decode(&wire_profile_shape, "the profile", text, n_bytes, &message, error);
     if (status != DEFT_OK) {
         return status;
     }
-    if (strcmp(message.schema, PROFILE_SCHEMA) != 0) {
-        status = deft_fail(error, DEFT_INVALID, 0, "schema: '%s' was expected, not '%s'",
-                           PROFILE_SCHEMA, message.schema);
-    } else {
-        status = wire_from_dsched(dsched_profile_check(&message.profile, &why), &why, error);
-    }
+    status = wire_profile_check(&message, error);
     if (status != DEFT_OK) {
-        wire_shape_done(&profile_shape, &message);
+        wire_shape_done(&wire_profile_shape, &message);
         return status;
     }
     *out = message.profile;
@@ -90,6 +87,7 @@ enum deft_status wire_profile_decode(const char *text, size_t n_bytes, struct ds
 
 enum deft_status wire_profile_encode(const struct dsched_profile *profile, char **out,
                                      struct deft_error *error) {
-    const struct profile_message message = {.schema = PROFILE_SCHEMA, .profile = *profile};
-    return wire_shape_encode(&profile_shape, "the profile", &message, out, error);
+    const struct wire_profile_message message = {.schema = WIRE_PROFILE_SCHEMA,
+                                                 .profile = *profile};
+    return wire_shape_encode(&wire_profile_shape, "the profile", &message, out, error);
 }

@@ -161,25 +161,54 @@ static enum deft_status store_start(struct store *store, struct deft_error *erro
     return DEFT_OK;
 }
 
-enum deft_status store_open(const char *path, struct store **out, struct deft_error *error) {
+static struct store *store_make(const char *path, struct deft_error *error) {
     struct store *store = calloc(1, sizeof(*store));
-    if (store == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to open a database");
+    char *copy = strdup(path);
+    if (store == NULL || copy == NULL) {
+        free(store);
+        free(copy);
+        deft_ignore(deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to open a database"));
+        return NULL;
     }
+    store->path = copy;
     store->lock_fd = -1;
     store->last = &store->first;
     (void)pthread_mutex_init(&store->lock, NULL);
     (void)pthread_cond_init(&store->work, NULL);
     (void)pthread_cond_init(&store->finished, NULL);
-    store->path = strdup(path);
-    enum deft_status status = store->path == NULL
-                                  ? deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a path")
-                                  : store_lock(path, &store->lock_fd, error);
+    return store;
+}
+
+enum deft_status store_open(const char *path, struct store **out, struct deft_error *error) {
+    struct store *store = store_make(path, error);
+    if (store == NULL) {
+        return DEFT_NO_MEMORY;
+    }
+    enum deft_status status = store_lock(path, &store->lock_fd, error);
     if (status == DEFT_OK) {
         status = store_prepare(store, error);
     }
     if (status == DEFT_OK) {
         status = store_start(store, error);
+    }
+    if (status != DEFT_OK) {
+        store_close(store);
+        return status;
+    }
+    *out = store;
+    return DEFT_OK;
+}
+
+enum deft_status store_open_read(const char *path, struct store **out, struct deft_error *error) {
+    struct store_db *db = NULL;
+    struct store *store = store_make(path, error);
+    if (store == NULL) {
+        return DEFT_NO_MEMORY;
+    }
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status == DEFT_OK) {
+        status = store_check_version(db, error);
+        store_reader_give(store, db);
     }
     if (status != DEFT_OK) {
         store_close(store);

@@ -24,6 +24,9 @@ struct store;
  * another controller has it. */
 DEFT_NODISCARD enum deft_status store_open(const char *path, struct store **out,
                                            struct deft_error *error);
+/* For reading alone: no lock, no migration, no writer; another controller may be at work. */
+DEFT_NODISCARD enum deft_status store_open_read(const char *path, struct store **out,
+                                                struct deft_error *error);
 /* Commits what is queued. Takes NULL. */
 void store_close(struct store *store);
 
@@ -64,8 +67,7 @@ struct store_register {
     const struct wire_registration *registration;
     const char *registration_text;
     const char *mode; /* of a job that is new, or whose registration wishes one */
-    uint32_t max_merge;
-    uint32_t max_delay;
+    struct wire_limits limits;
     int64_t now_ns;
     int64_t incarnation;    /* out */
     int is_new;             /* out: the incarnation was not there before */
@@ -101,7 +103,11 @@ struct store_change {
     uint64_t plan_seq; /* 0: no plan */
     uint64_t plan_hash;
     const char *plan;
+    double max_loss; /* the fuse of that plan; NaN: not watched */
+    double max_grad_sq;
     const char *solution;
+    const char *inputs; /* of the decision, for a replay */
+    const char *solve;  /* what was solved for it: deft.solve/1 */
     int64_t now_ns;
 };
 void store_change_init(struct store_change *write);
@@ -111,8 +117,7 @@ void store_change_init(struct store_change *write);
 struct store_job {
     char id[WIRE_ID_BYTES];
     char mode[16];
-    uint32_t max_merge;
-    uint32_t max_delay;
+    struct wire_limits limits;
 };
 /* An incarnation as it was left; release with store_incarnation_done. */
 struct store_incarnation {
@@ -128,6 +133,8 @@ struct store_incarnation {
     uint64_t plan_seq;              /* the newest; 0: none */
     uint64_t plan_hash;
     char *plan; /* NULL: none */
+    double max_loss;
+    double max_grad_sq;
 };
 void store_incarnation_done(struct store_incarnation *incarnation);
 /* DEFT_NOT_FOUND when there is none. */
@@ -146,6 +153,22 @@ DEFT_NODISCARD enum deft_status store_read_open(struct store *store, size_t capa
 DEFT_NODISCARD enum deft_status store_read_job(struct store *store, const char *id,
                                                struct store_job *out, char **out_summary,
                                                struct deft_error *error);
+/* Decisions of a job, all its incarnations, oldest first. */
+struct store_decision {
+    int64_t incarnation;
+    int64_t id;
+    const char *kind;
+    uint64_t iteration;
+    uint64_t plan_seq;
+    const char *reason;
+    const char *inputs;
+    const char *solve;
+};
+typedef enum deft_status (*store_decision_fn)(void *context, const struct store_decision *decision,
+                                              struct deft_error *error);
+DEFT_NODISCARD enum deft_status store_read_decisions(struct store *store, const char *job,
+                                                     store_decision_fn found, void *context,
+                                                     struct deft_error *error);
 /* Summaries, newest job first; NULL filters match all. `found` is called for each. */
 struct store_filter {
     const char *state;

@@ -34,8 +34,11 @@ DEFT_NODISCARD enum deft_status store_db_step(struct store_db *db, struct sqlite
 /* Column text, "" for NULL. */
 const char *store_db_text(struct sqlite3_stmt *statement, int column);
 
-/* Brings the schema up to date; the steps are controller/schema/NNN.sql. */
+/* Brings the schema up to date; the steps are controller/store/schema/NNN.sql. */
 DEFT_NODISCARD enum deft_status store_migrate(struct store_db *db, struct deft_error *error);
+
+/* DEFT_UNSUPPORTED unless the schema is exactly this program's. */
+DEFT_NODISCARD enum deft_status store_check_version(struct store_db *db, struct deft_error *error);
 
 /* A connection for reading, from the store's pool. */
 struct store;

@@ -53,3 +53,15 @@ enum deft_status store_migrate(struct store_db *db, struct deft_error *error) {
     }
     return status;
 }
+
+enum deft_status store_check_version(struct store_db *db, struct deft_error *error) {
+    int version = 0;
+    enum deft_status status = migrate_version(db, &version, error);
+    if (status == DEFT_OK && (version < 0 || (size_t)version != store_schema_steps)) {
+        return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                         "the database has schema %d, but %zu is needed: a controller of this "
+                         "release brings an older one up to date when it opens it",
+                         version, store_schema_steps);
+    }
+    return status;
+}

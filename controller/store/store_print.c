@@ -159,6 +159,8 @@ static void print_loss(struct json_out *out, sqlite3_stmt *s) {
     json_out_number(out, "loss_max", print_real(s, 5));
     json_out_number(out, "grad_sq_local", print_real(s, 6));
     json_out_number(out, "grad_sq_mean", print_real(s, 7));
+    json_out_number(out, "change_sq_local", print_real(s, 8));
+    json_out_number(out, "learning_rate", print_real(s, 9));
 }
 
 enum deft_status store_print_losses(struct store *store, int64_t incarnation,
@@ -168,7 +170,7 @@ enum deft_status store_print_losses(struct store *store, int64_t incarnation,
         store, incarnation, range,
         "SELECT min(iteration) AS iteration, count(DISTINCT iteration) AS n_iterations,"
         " max(plan_seq) AS plan_seq, avg(loss), min(loss), max(loss), avg(grad_sq_local),"
-        " avg(grad_sq_mean) FROM iterations"
+        " avg(grad_sq_mean), avg(change_sq_local), avg(learning_rate) FROM iterations"
         " WHERE incarnation = ?1 AND iteration BETWEEN ?2 AND ?3"
         " GROUP BY (iteration - ?2) / ?4 ORDER BY 1",
         print_loss, "points", out, error);

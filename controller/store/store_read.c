@@ -1,5 +1,6 @@
 #include "store/store.h"
 
+#include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,18 +37,30 @@ void store_incarnation_done(struct store_incarnation *incarnation) {
     }
 }
 
+static double read_real(sqlite3_stmt *s, int column) {
+    return sqlite3_column_type(s, column) == SQLITE_NULL ? (double)NAN
+                                                         : sqlite3_column_double(s, column);
+}
+
+#define READ_JOB_COLUMNS                                                                           \
+    "j.id, j.mode, j.max_merge, j.max_delay, j.epsilon, j.min_progress, j.loss_floor"
+#define READ_N_JOB_COLUMNS 7
+
 static void read_job_columns(sqlite3_stmt *s, int first, struct store_job *out) {
     (void)snprintf(out->id, sizeof(out->id), "%s", store_db_text(s, first));
     (void)snprintf(out->mode, sizeof(out->mode), "%s", store_db_text(s, first + 1));
-    out->max_merge = (uint32_t)sqlite3_column_int64(s, first + 2);
-    out->max_delay = (uint32_t)sqlite3_column_int64(s, first + 3);
+    out->limits.max_merge = (uint32_t)sqlite3_column_int64(s, first + 2);
+    out->limits.max_delay = (uint32_t)sqlite3_column_int64(s, first + 3);
+    out->limits.epsilon = sqlite3_column_double(s, first + 4);
+    out->limits.min_progress = sqlite3_column_double(s, first + 5);
+    out->limits.loss_floor = read_real(s, first + 6);
 }
 
 static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
                                              struct store_incarnation *out,
                                              struct deft_error *error) {
     sqlite3_stmt *s = store_db_statement(
-        db, "SELECT j.id, j.mode, j.max_merge, j.max_delay, i.state, i.registered_ns, i.updated_ns,"
+        db, "SELECT " READ_JOB_COLUMNS ", i.state, i.registered_ns, i.updated_ns,"
             " i.registration, i.tuner FROM incarnations i JOIN jobs j ON j.id = i.job"
             " WHERE i.id = ?1");
     if (s == NULL) {
@@ -60,11 +73,12 @@ static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
     }
     out->id = id;
     read_job_columns(s, 0, &out->job);
-    (void)snprintf(out->state, sizeof(out->state), "%s", store_db_text(s, 4));
-    out->registered_ns = sqlite3_column_int64(s, 5);
-    out->updated_ns = sqlite3_column_int64(s, 6);
-    status = read_copy(s, 7, &out->registration, error);
-    return status == DEFT_OK ? read_copy(s, 8, &out->tuner, error) : status;
+    const int rest = READ_N_JOB_COLUMNS;
+    (void)snprintf(out->state, sizeof(out->state), "%s", store_db_text(s, rest));
+    out->registered_ns = sqlite3_column_int64(s, rest + 1);
+    out->updated_ns = sqlite3_column_int64(s, rest + 2);
+    status = read_copy(s, rest + 3, &out->registration, error);
+    return status == DEFT_OK ? read_copy(s, rest + 4, &out->tuner, error) : status;
 }
 
 static enum deft_status read_incarnation_rest(struct store_db *db, struct store_incarnation *out,
@@ -88,8 +102,8 @@ static enum deft_status read_incarnation_rest(struct store_db *db, struct store_
     if (sqlite3_step(s) == SQLITE_ROW) {
         (void)snprintf(out->decision, sizeof(out->decision), "%s", store_db_text(s, 0));
     }
-    s = store_db_statement(db, "SELECT seq, hash, plan FROM plans WHERE incarnation = ?1"
-                               " ORDER BY seq DESC LIMIT 1");
+    s = store_db_statement(db, "SELECT seq, hash, plan, max_loss, max_grad_sq FROM plans"
+                               " WHERE incarnation = ?1 ORDER BY seq DESC LIMIT 1");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
@@ -97,6 +111,8 @@ static enum deft_status read_incarnation_rest(struct store_db *db, struct store_
     if (sqlite3_step(s) == SQLITE_ROW) {
         out->plan_seq = (uint64_t)sqlite3_column_int64(s, 0);
         out->plan_hash = strtoull(store_db_text(s, 1), NULL, 16);
+        out->max_loss = read_real(s, 3);
+        out->max_grad_sq = read_real(s, 4);
         return read_copy(s, 2, &out->plan, error);
     }
     return DEFT_OK;
@@ -184,8 +200,8 @@ enum deft_status store_read_job(struct store *store, const char *id, struct stor
     if (status != DEFT_OK) {
         return status;
     }
-    sqlite3_stmt *s = store_db_statement(
-        db, "SELECT id, mode, max_merge, max_delay, summary FROM jobs WHERE id = ?1");
+    sqlite3_stmt *s = store_db_statement(db, "SELECT " READ_JOB_COLUMNS
+                                             ", j.summary FROM jobs j WHERE j.id = ?1");
     if (s == NULL) {
         status = store_db_fail(db, "be read", error);
     } else {
@@ -194,13 +210,52 @@ enum deft_status store_read_job(struct store *store, const char *id, struct stor
     }
     if (status == DEFT_OK) {
         char *summary = NULL;
-        status = read_copy(s, 4, &summary, error);
+        status = read_copy(s, READ_N_JOB_COLUMNS, &summary, error);
         if (status == DEFT_OK) {
             read_job_columns(s, 0, out);
             *out_summary = summary;
         }
     }
     store_reader_give(store, db);
+    return status;
+}
+
+static enum deft_status read_decisions(struct store_db *db, const char *job,
+                                       store_decision_fn found, void *context,
+                                       struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    sqlite3_stmt *s = store_db_statement(
+        db, "SELECT d.incarnation, d.id, d.kind, d.iteration, d.plan_seq, d.reason, d.inputs,"
+            " d.solve FROM decisions d JOIN incarnations i ON i.id = d.incarnation"
+            " WHERE i.job = ?1 ORDER BY d.id");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
+    }
+    (void)sqlite3_bind_text(s, 1, job, -1, SQLITE_STATIC);
+    while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW) {
+        const struct store_decision decision = {
+            .incarnation = sqlite3_column_int64(s, 0),
+            .id = sqlite3_column_int64(s, 1),
+            .kind = store_db_text(s, 2),
+            .iteration = (uint64_t)sqlite3_column_int64(s, 3),
+            .plan_seq = (uint64_t)sqlite3_column_int64(s, 4),
+            .reason = store_db_text(s, 5),
+            .inputs = store_db_text(s, 6),
+            .solve = store_db_text(s, 7),
+        };
+        status = found(context, &decision, error);
+    }
+    return status;
+}
+
+enum deft_status store_read_decisions(struct store *store, const char *job, store_decision_fn found,
+                                      void *context, struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
+    if (status == DEFT_OK) {
+        status = read_decisions(db, job, found, context, error);
+        store_reader_give(store, db);
+    }
     return status;
 }
 

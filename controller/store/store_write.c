@@ -33,8 +33,9 @@ static void write_hash_text(uint64_t hash, char out[20]) {
 static enum deft_status register_job(struct store_db *db, const struct store_register *in,
                                      struct deft_error *error) {
     sqlite3_stmt *s = store_db_statement(
-        db, "INSERT INTO jobs (id, user, state, mode, max_merge, max_delay, summary, created_ns,"
-            " updated_ns) VALUES (?1, ?2, 'running', ?3, ?4, ?5, '', ?6, ?6)"
+        db, "INSERT INTO jobs (id, user, state, mode, max_merge, max_delay, epsilon,"
+            " min_progress, loss_floor, summary, created_ns, updated_ns)"
+            " VALUES (?1, ?2, 'running', ?3, ?4, ?5, ?10, ?11, ?12, '', ?6, ?6)"
             " ON CONFLICT (id) DO UPDATE SET user = ?2, state = 'running', updated_ns = ?6,"
             " mode = CASE WHEN ?7 THEN ?3 ELSE mode END,"
             " max_merge = CASE WHEN ?8 THEN ?4 ELSE max_merge END,"
@@ -46,12 +47,15 @@ static enum deft_status register_job(struct store_db *db, const struct store_reg
     BIND_TEXT(s, 1, in->job);
     BIND_TEXT(s, 2, r->user);
     BIND_TEXT(s, 3, in->mode);
-    BIND_INT(s, 4, in->max_merge);
-    BIND_INT(s, 5, in->max_delay);
+    BIND_INT(s, 4, in->limits.max_merge);
+    BIND_INT(s, 5, in->limits.max_delay);
     BIND_INT(s, 6, in->now_ns);
     BIND_INT(s, 7, r->mode[0] != '\0');
     BIND_INT(s, 8, r->max_merge > 0);
     BIND_INT(s, 9, r->max_delay > 0);
+    write_bind_real(s, 10, in->limits.epsilon);
+    write_bind_real(s, 11, in->limits.min_progress);
+    write_bind_real(s, 12, in->limits.loss_floor);
     return store_db_step(db, s, "take a job", error);
 }
 
@@ -160,7 +164,7 @@ static enum deft_status report_iterations(struct store_db *db, const struct stor
         const struct wire_iteration *row = &in->report.iterations[i];
         sqlite3_stmt *s = store_db_statement(
             db, "INSERT OR IGNORE INTO iterations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
-                " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)");
+                " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)");
         if (s == NULL) {
             return store_db_fail(db, "take iterations", error);
         }
@@ -179,6 +183,8 @@ static enum deft_status report_iterations(struct store_db *db, const struct stor
         BIND_INT(s, 16, row->skipped);
         BIND_INT(s, 17, row->merge);
         BIND_INT(s, 18, row->flags);
+        write_bind_real(s, 19, row->change_sq_local);
+        write_bind_real(s, 20, row->learning_rate);
         status = store_db_step(db, s, "take iterations", error);
     }
     return status;
@@ -324,8 +330,8 @@ static enum deft_status change_plan(struct store_db *db, struct store_change *in
                                     struct deft_error *error) {
     char hash[20];
     sqlite3_stmt *s = store_db_statement(
-        db, "INSERT INTO plans (incarnation, seq, hash, plan, solution, created_ns)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
+        db, "INSERT INTO plans (incarnation, seq, hash, plan, solution, created_ns, max_loss,"
+            " max_grad_sq) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)");
     if (s == NULL) {
         return store_db_fail(db, "take a plan", error);
     }
@@ -336,6 +342,8 @@ static enum deft_status change_plan(struct store_db *db, struct store_change *in
     BIND_TEXT(s, 4, in->plan);
     BIND_TEXT(s, 5, in->solution != NULL ? in->solution : "");
     BIND_INT(s, 6, in->now_ns);
+    write_bind_real(s, 7, in->max_loss);
+    write_bind_real(s, 8, in->max_grad_sq);
     return store_db_step(db, s, "take a plan", error);
 }
 
@@ -344,8 +352,8 @@ static enum deft_status change_decision(struct store_db *db, const struct store_
     const struct wire_decision *d = in->decision;
     sqlite3_stmt *s = store_db_statement(
         db, "INSERT INTO decisions (incarnation, at_ns, kind, iteration, plan_seq, exact_step_ns,"
-            " before_step_ns, predicted_step_ns, measured_step_ns, reason)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
+            " before_step_ns, predicted_step_ns, measured_step_ns, reason, inputs, solve)"
+            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)");
     if (s == NULL) {
         return store_db_fail(db, "take a decision", error);
     }
@@ -359,6 +367,8 @@ static enum deft_status change_decision(struct store_db *db, const struct store_
     BIND_INT(s, 8, d->predicted_step_ns);
     BIND_INT(s, 9, d->measured_step_ns);
     BIND_TEXT(s, 10, d->reason);
+    BIND_TEXT(s, 11, in->inputs != NULL ? in->inputs : "");
+    BIND_TEXT(s, 12, in->solve != NULL ? in->solve : "");
     return store_db_step(db, s, "take a decision", error);
 }
 
@@ -383,7 +393,9 @@ static enum deft_status change_job(struct store_db *db, const struct store_chang
     sqlite3_stmt *s = store_db_statement(
         db, "UPDATE jobs SET state = coalesce(?2, state), mode = coalesce(?3, mode),"
             " max_merge = coalesce(?4, max_merge), max_delay = coalesce(?5, max_delay),"
-            " summary = coalesce(?6, summary), updated_ns = ?7 WHERE id = ?1");
+            " summary = coalesce(?6, summary), updated_ns = ?7, epsilon = coalesce(?8, epsilon),"
+            " min_progress = coalesce(?9, min_progress),"
+            " loss_floor = CASE WHEN ?4 IS NULL THEN loss_floor ELSE ?10 END WHERE id = ?1");
     if (s == NULL) {
         return store_db_fail(db, "change a job", error);
     }
@@ -393,6 +405,9 @@ static enum deft_status change_job(struct store_db *db, const struct store_chang
     if (in->limits != NULL) {
         BIND_INT(s, 4, in->limits->max_merge);
         BIND_INT(s, 5, in->limits->max_delay);
+        write_bind_real(s, 8, in->limits->epsilon);
+        write_bind_real(s, 9, in->limits->min_progress);
+        write_bind_real(s, 10, in->limits->loss_floor);
     }
     BIND_TEXT(s, 6, in->summary);
     BIND_INT(s, 7, in->now_ns);
@@ -421,4 +436,6 @@ static enum deft_status change_apply(struct store_db *db, struct store_write *wr
 void store_change_init(struct store_change *write) {
     memset(write, 0, sizeof(*write));
     write->write.apply = change_apply;
+    write->max_loss = (double)NAN;
+    write->max_grad_sq = (double)NAN;
 }

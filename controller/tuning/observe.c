@@ -17,12 +17,20 @@
 /* A size not seen for this many reports of other sizes belongs to a plan that is over. */
 #define OBSERVE_STALE 64u
 
+struct observe_mean {
+    double sum;
+    uint32_t n;
+};
+
 struct observe_slot {
     uint64_t iteration;
     uint32_t n_ranks;
     int in_use;
     int64_t compute_ns; /* of the rank that is in `whole` */
     uint32_t disturbed;
+    struct observe_mean loss;
+    struct observe_mean grad_sq_local;
+    struct observe_mean change_sq_local;
     struct observed whole;
 };
 
@@ -58,9 +66,6 @@ struct observe {
     int64_t *offsets_ns;
     struct observe_link *links;
 };
-
-/* Flag of an iteration that switched plans: it drains, which no other does. */
-#define OBSERVE_FLAG_SWITCHED 2u
 
 enum deft_status observe_create(uint32_t n_ranks, uint32_t n_tensors, uint32_t n_links,
                                 struct observe **out) {
@@ -122,20 +127,55 @@ static void observe_merge(struct observe_slot *slot, const struct wire_iteration
         whole->backward_ns = row->backward_ns;
         whole->optimizer_ns = row->optimizer_ns + rest;
     }
-    slot->disturbed |= row->flags & OBSERVE_FLAG_SWITCHED;
+    /* It drains, which no other does. */
+    slot->disturbed |= row->flags & WIRE_ITERATION_SWITCHED;
     slot->n_ranks++;
 }
 
-/* JSON has no infinity: a loss that is not finite arrives as none, with the counter of dropped
- * generations to tell it from a rank that gives no loss. */
-static void observe_loss(struct observed *whole, const struct wire_iteration *row) {
-    if (!isnan(row->loss)) {
-        if (whole->loss == 0) {
-            whole->loss = 1;
-        }
-    } else if (row->skipped > 0) {
-        whole->loss = -1;
+static void observe_add(struct observe_mean *mean, double value) {
+    if (!isnan(value)) {
+        mean->sum += value;
+        mean->n++;
     }
+}
+
+static double observe_mean(const struct observe_mean *mean) {
+    return mean->n > 0 ? mean->sum / mean->n : (double)NAN;
+}
+
+/* JSON has no infinity: a loss that is not finite arrives as none, with a flag. */
+static void observe_figures(struct observe_slot *slot, const struct wire_iteration *row) {
+    struct quantify_sample *figures = &slot->whole.figures;
+    if (slot->n_ranks == 1) {
+        figures->iteration = row->iteration;
+        figures->grad_sq_mean = (double)NAN;
+        figures->learning_rate = (double)NAN;
+    }
+    if ((row->flags & WIRE_ITERATION_BAD_LOSS) != 0) {
+        slot->loss.sum = (double)INFINITY;
+        slot->loss.n++;
+    }
+    observe_add(&slot->loss, row->loss);
+    observe_add(&slot->grad_sq_local, row->grad_sq_local);
+    observe_add(&slot->change_sq_local, row->change_sq_local);
+    if (!isnan(row->grad_sq_mean)) { /* the same on all ranks */
+        figures->grad_sq_mean = row->grad_sq_mean;
+    }
+    if (!isnan(row->learning_rate)) {
+        figures->learning_rate = row->learning_rate;
+    }
+    if (row->updates > 0) {
+        figures->merge = row->merge;
+    }
+    figures->is_switch |= (row->flags & WIRE_ITERATION_SWITCHED) != 0;
+}
+
+static void observe_finish(struct observe_slot *slot) {
+    struct quantify_sample *figures = &slot->whole.figures;
+    figures->loss_given = slot->loss.n > 0 ? DSCHED_LOSS_GIVEN : DSCHED_LOSS_NOT_GIVEN;
+    figures->loss = observe_mean(&slot->loss);
+    figures->grad_sq_local = observe_mean(&slot->grad_sq_local);
+    figures->change_sq_local = observe_mean(&slot->change_sq_local);
 }
 
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,
@@ -153,10 +193,11 @@ int observe_iteration(struct observe *observe, const struct wire_iteration *row,
         return 0; /* its place has been taken: too late */
     }
     observe_merge(slot, row);
-    observe_loss(&slot->whole, row);
+    observe_figures(slot, row);
     if (slot->n_ranks < observe->n_ranks) {
         return 0;
     }
+    observe_finish(slot);
     if (slot->whole.step_ns > 0 && slot->disturbed == 0) {
         struct observe_row *kept = &observe->rows[observe->n_rows % OBSERVE_ROWS];
         kept->forward_ns = slot->whole.forward_ns;

@@ -8,6 +8,7 @@
 #include <deft/status.h>
 #include <dsched/profile.h>
 
+#include "tuning/quantify.h"
 #include "wire/wire.h"
 
 struct observe;
@@ -24,9 +25,9 @@ struct observed {
     int64_t step_ns;    /* of the slowest rank; 0: some rank does not know */
     int64_t forward_ns; /* the stages of the rank that computed longest */
     int64_t backward_ns;
-    int64_t optimizer_ns; /* everything else that rank did outside of waiting */
-    int64_t exposed_ns;   /* of the rank that waited least */
-    int loss;             /* 1: finite, 0: none given, -1: not finite on some rank */
+    int64_t optimizer_ns;           /* everything else that rank did outside of waiting */
+    int64_t exposed_ns;             /* of the rank that waited least */
+    struct quantify_sample figures; /* means over the ranks that reported each */
 };
 /* 1 when this row completes its iteration, which is then in `out`. Rows seen before are ignored.
  * The row's rank is below n_ranks. */

@@ -1,29 +1,26 @@
 #include "tuning/tuner.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tuning/tuner_window.h"
 
-/* Backing off further than 2^5 dwells would outlast most jobs. */
-#define TUNER_MAX_BACKOFF 5u
-/* Drift must be seen in this many measurements in a row. */
-#define TUNER_DRIFT_LOOKS 2u
-
-static const char *const tuner_kind_names[] = {"nothing",  "solve", "observed", "push", "commit",
-                                               "rollback", "keep",  "refused",  "halt"};
-static const char *const tuner_phase_names[] = {"observing", "solving",   "switching", "canary",
-                                                "committed", "returning", "halted"};
+static const char *const tuner_kind_names[TUNER_N_KINDS] = {
+    "nothing", "solve",   "observed", "push",    "commit", "rollback",
+    "keep",    "refused", "halt",     "compare", "resume", "fused"};
+static const char *const tuner_phase_names[] = {"observing", "solving",   "switching",
+                                                "canary",    "committed", "returning",
+                                                "halted",    "comparing", "resuming"};
 static const char *const tuner_mode_names[] = {"off", "observe", "auto"};
 
 const char *tuner_kind_name(enum tuner_kind kind) {
-    return (unsigned)kind <= TUNER_HALT ? tuner_kind_names[kind] : "unknown";
+    return (unsigned)kind < TUNER_N_KINDS ? tuner_kind_names[kind] : "unknown";
 }
 
 const char *tuner_phase_name(enum tuner_phase phase) {
-    return (unsigned)phase <= TUNER_HALTED ? tuner_phase_names[phase] : "unknown";
+    return (unsigned)phase <= TUNER_RESUMING ? tuner_phase_names[phase] : "unknown";
 }
 
 const char *tuner_mode_name(enum tuner_mode mode) {
@@ -40,14 +37,31 @@ enum deft_status tuner_mode_parse(const char *name, enum tuner_mode *out) {
     return DEFT_INVALID;
 }
 
+int tuner_pushes(const struct tuner_decision *decision) {
+    switch (decision->kind) {
+    case TUNER_PUSH:
+    case TUNER_ROLL_BACK:
+    case TUNER_COMPARE:
+    case TUNER_RESUME:
+        return 1;
+    case TUNER_HALT:
+        return decision->plan_seq != 0;
+    default:
+        return 0;
+    }
+}
+
 void tuner_defaults(struct tuner_config *config) {
     *config = (struct tuner_config){
         .n_skip = 5,
+        .n_warmup = 100,
         .n_observe = 30,
         .n_settle = 3,
         .n_window = 20,
         .n_dwell = 200,
         .n_switch_timeout = 300,
+        .n_guard = 2000,
+        .n_guard_most = 64000,
         .min_predicted_ppm = 30000,
         .min_measured_ppm = 10000,
         .refine_ppm = 50000,
@@ -55,352 +69,254 @@ void tuner_defaults(struct tuner_config *config) {
     };
 }
 
-static const struct tuner_plan tuner_builtin = {
-    .rule = DSCHED_EXACT, .cycle = 1, .merge = 1, .updates_ppm = 1000000, .is_exact = 1};
+static void tuner_restart_drift(struct tuner *tuner) {
+    struct dsched_drift_options options;
+    double epsilon = tuner->quantify.limits.epsilon;
+    dsched_drift_defaults(&options);
+    if (epsilon > 0 && epsilon <= 1) {
+        options.epsilon_frac = epsilon;
+    }
+    if (dsched_drift_init(&tuner->drift, &options, NULL) != DSCHED_OK) {
+        memset(&tuner->drift, 0, sizeof(tuner->drift)); /* cannot be: the options are in range */
+    }
+}
 
-void tuner_init(struct tuner *tuner, const struct tuner_config *config, enum tuner_mode mode) {
+void tuner_init(struct tuner *tuner, const struct tuner_config *config, enum tuner_mode mode,
+                const struct quantify_job *job, const struct wire_limits *limits) {
     memset(tuner, 0, sizeof(*tuner));
     tuner->config = *config;
-    tuner->mode = mode;
-    tuner->next_seq = 1;
-    tuner->running = tuner->previous = tuner->pushed = tuner_builtin;
+    tuner_state_init(&tuner->state, mode);
+    quantify_init(&tuner->quantify, job, limits);
+    tuner_restart_drift(tuner);
     tuner_window_reset(tuner, config->n_skip);
 }
 
 void tuner_resume(struct tuner *tuner) {
-    if (tuner->phase == TUNER_SOLVING) {
-        tuner->phase = tuner->running.is_exact ? TUNER_OBSERVING : TUNER_COMMITTED;
+    struct tuner_state *state = &tuner->state;
+    if (state->phase == TUNER_SOLVING) {
+        state->phase = state->running.is_exact ? TUNER_OBSERVING : TUNER_COMMITTED;
     }
+    state->is_paired = 0;
+    tuner_restart_drift(tuner);
     tuner_window_reset(tuner, tuner->config.n_settle);
 }
 
-/* --- decisions -------------------------------------------------------------------------------- */
+/* --- the guard's windows ---------------------------------------------------------------------- */
 
-static void tuner_decide(struct tuner *tuner, struct tuner_decision *out, enum tuner_kind kind,
-                         const char *format, ...) DEFT_PRINTF(4, 5);
-static void tuner_decide(struct tuner *tuner, struct tuner_decision *out, enum tuner_kind kind,
-                         const char *format, ...) {
-    va_list arguments;
-    out->kind = kind;
-    out->iteration = tuner->iteration;
-    out->plan_seq = tuner->running.seq;
-    out->exact_step_ns = tuner->exact_step_ns;
-    out->before_step_ns = tuner->before_step_ns;
-    out->predicted_step_ns = tuner->running.predicted_step_ns;
-    out->measured_step_ns = tuner->step_ns;
-    va_start(arguments, format);
-    (void)vsnprintf(out->reason, sizeof(out->reason), format, arguments);
-    va_end(arguments);
+static void tuner_feed_drift(struct tuner *tuner, enum dsched_drift_label label, uint64_t iteration,
+                             double loss, double norm) {
+    uint64_t before = tuner->drift.n_triples;
+    (void)dsched_drift_add(&tuner->drift, label, iteration, loss, norm);
+    tuner->n_triples += tuner->drift.n_triples - before;
 }
 
-static double tuner_ms(int64_t ns) {
-    return (double)ns / 1e6;
-}
-
-/* How much faster `after` is than `before`, in ppm; negative when slower. */
-static int64_t tuner_gain_ppm(int64_t before_ns, int64_t after_ns) {
-    return after_ns > 0 ? (int64_t)((double)before_ns / (double)after_ns * 1e6 + 0.5) - 1000000 : 0;
-}
-
-static int64_t tuner_stretch(int64_t ns, uint32_t ppm) {
-    return ns + (int64_t)((double)ns * ppm / 1e6);
-}
-
-static enum tuner_phase tuner_rest(const struct tuner *tuner) {
-    return tuner->running.is_exact ? TUNER_OBSERVING : TUNER_COMMITTED;
-}
-
-static void tuner_dwell(struct tuner *tuner) {
-    tuner->wait_until = tuner->iteration + ((uint64_t)tuner->config.n_dwell << tuner->backoff);
-    if (tuner->backoff < TUNER_MAX_BACKOFF) {
-        tuner->backoff++;
+/* The exact window before a canary is what was seen last: its losses are all there. */
+static void tuner_feed_before(struct tuner *tuner) {
+    const struct dsched_loss *loss = &tuner->quantify.loss;
+    uint32_t n = tuner->drift.options.window_losses + tuner->drift.options.settle_losses;
+    n = n < loss->n_window ? n : loss->n_window;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t row = (loss->at + DSCHED_LOSS_WINDOW - n + i) % DSCHED_LOSS_WINDOW;
+        tuner_feed_drift(tuner, DSCHED_DRIFT_EXACT, loss->window[row].iteration,
+                         loss->window[row].loss, DSCHED_UNKNOWN);
     }
 }
 
-static void tuner_go(struct tuner *tuner, const struct tuner_plan *plan, enum tuner_phase phase,
-                     struct tuner_decision *out) {
-    tuner->pushed = *plan;
-    tuner->pushed.seq = tuner->next_seq++;
-    tuner->pushed_iteration = tuner->iteration;
-    tuner->phase = phase;
-    out->plan_seq = tuner->pushed.seq;
-    out->predicted_step_ns = plan->predicted_step_ns;
+static void tuner_guard_sample(struct tuner *tuner, const struct tuner_sample *sample) {
+    const struct tuner_state *state = &tuner->state;
+    const struct quantify_sample *figures = &sample->figures;
+    enum dsched_drift_label label =
+        state->running.is_exact ? DSCHED_DRIFT_EXACT : DSCHED_DRIFT_PLAN;
+    int is_watched = state->phase == TUNER_CANARY || state->phase == TUNER_COMMITTED ||
+                     (state->phase == TUNER_COMPARING && state->running.seq == state->pushed.seq);
+    if (!state->is_paired || !is_watched || figures->is_switch ||
+        figures->loss_given != DSCHED_LOSS_GIVEN ||
+        (!isfinite(figures->loss) && quantify_breaks_by_itself(&tuner->quantify)) ||
+        dsched_drift_wants(&tuner->drift) != label) {
+        return;
+    }
+    double norm = figures->grad_sq_local >= 0 ? sqrt(figures->grad_sq_local) : DSCHED_UNKNOWN;
+    tuner_feed_drift(tuner, label, figures->iteration, figures->loss,
+                     isfinite(norm) ? norm : DSCHED_UNKNOWN);
 }
 
-static void tuner_go_back(struct tuner *tuner, const struct tuner_plan *target,
-                          struct tuner_decision *out) {
-    out->target_seq = target->is_exact ? 0 : target->seq;
-    tuner->n_rollbacks++;
-    tuner_go(tuner, target->is_exact ? &tuner_builtin : target, TUNER_RETURNING, out);
-}
+/* --- samples ---------------------------------------------------------------------------------- */
 
-/* --- iterations ------------------------------------------------------------------------------- */
-
-static void tuner_switched(struct tuner *tuner) {
-    const struct tuner_plan *plan = &tuner->pushed;
-    int returning = tuner->phase == TUNER_RETURNING;
+/* Another plan runs: what was measured is of the one before. */
+static void tuner_start_plan(struct tuner *tuner) {
+    const struct tuner_plan *plan = &tuner->state.running;
     /* The pipeline is full once the first generation has been applied. */
     uint32_t settle = plan->merge + plan->delay + 1;
-    if (!returning) {
-        tuner->previous = tuner->running;
-    }
-    tuner->running = *plan;
-    tuner->n_switches++;
-    tuner->step_ns = 0;
-    tuner->reference_step_ns = 0;
     tuner_window_reset(tuner, settle > tuner->config.n_settle ? settle : tuner->config.n_settle);
-    if (tuner->phase != TUNER_HALTED) {
-        tuner->phase = returning ? tuner_rest(tuner) : TUNER_CANARY;
+    quantify_mark(&tuner->quantify);
+    if (tuner->state.phase == TUNER_CANARY && tuner->state.previous.is_exact) {
+        tuner_restart_drift(tuner);
+        tuner_feed_before(tuner);
     }
 }
 
-/* The ranks run what this controller has no record of, e.g. after its database was lost. */
-static void tuner_meet_unknown(struct tuner *tuner, uint64_t seq, struct tuner_decision *out) {
-    tuner->running = (struct tuner_plan){.seq = seq, .cycle = 1, .merge = 1};
-    tuner_window_reset(tuner, tuner->config.n_settle);
-    if (tuner->mode == TUNER_AUTO && tuner->phase != TUNER_HALTED) {
-        tuner_decide(tuner, out, TUNER_ROLL_BACK,
-                     "the ranks run plan %" PRIu64 ", of which there is no record: back to exact",
-                     seq);
-        tuner_go_back(tuner, &tuner_builtin, out);
-    }
-}
-
-static void tuner_judge(struct tuner *tuner, struct tuner_decision *out) {
-    int64_t gain = tuner_gain_ppm(tuner->before_step_ns, tuner->step_ns);
-    if (gain >= (int64_t)tuner->config.min_measured_ppm) {
-        tuner->phase = TUNER_COMMITTED;
-        tuner->backoff = 0;
-        tuner->wait_until = tuner->iteration + tuner->config.n_dwell;
-        tuner->reference_step_ns = tuner->step_ns > tuner->running.predicted_step_ns
-                                       ? tuner->step_ns
-                                       : tuner->running.predicted_step_ns;
-        tuner_decide(tuner, out, TUNER_COMMIT,
-                     "the step takes %.3f ms instead of %.3f ms (%+.1f %%), predicted were %.3f ms",
-                     tuner_ms(tuner->step_ns), tuner_ms(tuner->before_step_ns), (double)gain / 1e4,
-                     tuner_ms(tuner->running.predicted_step_ns));
-        return;
-    }
-    tuner->failed_hash = tuner->running.hash;
-    tuner_dwell(tuner);
-    tuner_decide(tuner, out, TUNER_ROLL_BACK,
-                 "the step takes %.3f ms instead of %.3f ms (%+.1f %%) although %.3f ms were "
-                 "predicted: the gain is not real",
-                 tuner_ms(tuner->step_ns), tuner_ms(tuner->before_step_ns), (double)gain / 1e4,
-                 tuner_ms(tuner->running.predicted_step_ns));
-    tuner_go_back(tuner, &tuner->previous, out);
-}
-
-static void tuner_ask(struct tuner *tuner, struct tuner_decision *out) {
-    tuner->before_step_ns = tuner->step_ns;
-    tuner->phase = TUNER_SOLVING;
-    tuner_decide(tuner, out, TUNER_SOLVE, "solve");
-}
-
-static void tuner_watch(struct tuner *tuner, struct tuner_decision *out) {
-    const struct tuner_config *config = &tuner->config;
-    if (tuner->reference_step_ns == 0) {
-        tuner->reference_step_ns = tuner->step_ns; /* after a return or a restart */
-        return;
-    }
-    int worse = tuner->step_ns > tuner_stretch(tuner->reference_step_ns, config->drift_ppm);
-    int lost = tuner->exact_step_ns > 0 && tuner->step_ns > tuner->exact_step_ns;
-    tuner->n_drift = worse || lost ? tuner->n_drift + 1 : 0;
-    if (tuner->n_drift >= TUNER_DRIFT_LOOKS && tuner->iteration >= tuner->wait_until) {
-        tuner->n_drift = 0;
-        if (lost) {
-            /* Whether exact has become slower as well cannot be known without running it. */
-            tuner_dwell(tuner);
-            tuner_decide(tuner, out, TUNER_ROLL_BACK,
-                         "the step takes %.3f ms by now, longer than the %.3f ms of the exact "
-                         "plan: back to exact to measure anew",
-                         tuner_ms(tuner->step_ns), tuner_ms(tuner->exact_step_ns));
-            tuner_go_back(tuner, &tuner_builtin, out);
-            return;
-        }
-        tuner_ask(tuner, out);
-        return;
-    }
-    if (!tuner->refined && tuner->running.predicted_step_ns > 0 &&
-        tuner->step_ns > tuner_stretch(tuner->running.predicted_step_ns, config->refine_ppm)) {
-        tuner->refined = 1;
-        tuner_ask(tuner, out);
-    }
-}
-
-/* A measurement is complete. */
-static void tuner_look(struct tuner *tuner, struct tuner_decision *out) {
-    uint32_t rows = tuner_window_rows(&tuner->config, tuner->running.cycle);
-    if (tuner->running.is_exact && rows < tuner->config.n_observe) {
+static int64_t tuner_complete(struct tuner *tuner) {
+    const struct tuner_plan *plan = &tuner->state.running;
+    uint32_t rows = tuner_window_rows(&tuner->config, plan->cycle);
+    if (plan->is_exact && rows < tuner->config.n_observe) {
         rows = tuner->config.n_observe;
     }
     if (tuner->n_window < rows || tuner->n_since < rows) {
-        return;
+        return 0;
     }
     tuner->n_since = 0;
-    tuner->step_ns = tuner_measure(tuner, tuner->running.cycle);
-    if (tuner->running.is_exact) {
-        tuner->exact_step_ns = tuner->step_ns;
-    }
-    if (tuner->mode == TUNER_OFF) {
-        return;
-    }
-    switch (tuner->phase) {
-    case TUNER_OBSERVING:
-        if (tuner->running.is_exact && tuner->iteration >= tuner->wait_until) {
-            tuner_ask(tuner, out);
-        }
-        break;
-    case TUNER_CANARY:
-        tuner_judge(tuner, out);
-        break;
-    case TUNER_COMMITTED:
-        tuner_watch(tuner, out);
-        break;
-    default:
-        break;
-    }
+    return tuner_measure(tuner, plan->cycle);
 }
 
-static void tuner_not_finite(struct tuner *tuner, struct tuner_decision *out) {
-    tuner->failed_hash = tuner->running.hash;
-    tuner_decide(tuner, out, TUNER_HALT,
-                 "the loss is not finite under plan %" PRIu64
-                 " and was finite before: back to exact, and this start is left alone",
-                 tuner->running.seq);
-    tuner_go_back(tuner, &tuner_builtin, out);
-    tuner->phase = TUNER_HALTED;
+static int tuner_loss_sign(const struct tuner *tuner, const struct quantify_sample *figures) {
+    if (figures->loss_given != DSCHED_LOSS_GIVEN) {
+        return 0;
+    }
+    if (isfinite(figures->loss)) {
+        return 1;
+    }
+    return !figures->is_exact && quantify_breaks_by_itself(&tuner->quantify) ? 0 : -1;
+}
+
+static void tuner_gather(struct tuner *tuner, const struct tuner_sample *sample,
+                         struct tuner_evidence *out) {
+    const struct dsched_loss_estimate *loss = quantify_loss(&tuner->quantify);
+    *out = (struct tuner_evidence){
+        .event = TUNER_ITERATION,
+        .iteration = sample->figures.iteration,
+        .plan_seq = sample->plan_seq,
+        .loss = tuner_loss_sign(tuner, &sample->figures),
+        .loss_state = loss->state,
+        .rate_rises = quantify_rate_rises(&tuner->quantify),
+        .loss_rises = quantify_loss_rises(&tuner->quantify),
+        .drift = tuner->drift.result,
+        .wants = dsched_drift_wants(&tuner->drift),
+        .n_triples = tuner->n_triples,
+        .drift_z = tuner->drift.last_z,
+    };
+    (void)snprintf(out->text, sizeof(out->text), "%s", loss->text);
+}
+
+static void tuner_run_core(struct tuner *tuner, const struct tuner_evidence *evidence,
+                           struct tuner_decision *out) {
+    if (tuner_core(&tuner->config, &tuner->state, evidence, out)) {
+        tuner_start_plan(tuner);
+    }
 }
 
 void tuner_sample(struct tuner *tuner, const struct tuner_sample *sample,
                   struct tuner_decision *out) {
-    memset(out, 0, sizeof(*out));
-    tuner->iteration = sample->iteration;
-    if (sample->plan_seq < tuner->running.seq) {
-        return;
-    }
-    if (sample->plan_seq >= tuner->next_seq) {
-        tuner->next_seq = sample->plan_seq + 1; /* ranks take up larger numbers only */
-    }
-    if (sample->plan_seq != tuner->running.seq) {
-        if (sample->plan_seq == tuner->pushed.seq) {
-            tuner_switched(tuner);
-        } else {
-            tuner_meet_unknown(tuner, sample->plan_seq, out);
+    struct tuner_evidence evidence;
+    struct tuner_sample own = *sample;
+    int is_running = sample->plan_seq == tuner->state.running.seq;
+    int64_t step_ns = 0;
+    own.figures.is_exact = is_running && tuner->state.running.is_exact;
+    if (is_running) {
+        tuner_guard_sample(tuner, &own);
+        if (sample->step_ns > 0) {
+            tuner_window_add(tuner, own.figures.iteration, sample->step_ns);
+            step_ns = tuner_complete(tuner);
         }
-        return;
     }
-    if (sample->loss < 0 && !tuner->running.is_exact && tuner->finite_loss &&
-        tuner->phase != TUNER_RETURNING && tuner->phase != TUNER_HALTED) {
-        tuner_not_finite(tuner, out);
-        return;
-    }
-    if (tuner->running.is_exact && sample->loss != 0) {
-        tuner->finite_loss = sample->loss > 0;
-    }
-    if (sample->step_ns > 0) {
-        tuner_window_add(tuner, sample->iteration, sample->step_ns);
-        tuner_look(tuner, out);
-    }
-    if (out->kind == TUNER_NOTHING && tuner->phase == TUNER_SWITCHING &&
-        tuner->iteration > tuner->pushed_iteration + tuner->config.n_switch_timeout) {
-        tuner_dwell(tuner);
-        tuner->phase = tuner_rest(tuner);
-        tuner_decide(tuner, out, TUNER_REFUSED,
-                     "the ranks have not taken up plan %" PRIu64 " within %u iterations",
-                     tuner->pushed.seq, tuner->config.n_switch_timeout);
-        out->plan_seq = tuner->pushed.seq;
-    }
+    quantify_add(&tuner->quantify, &own.figures);
+    tuner_gather(tuner, &own, &evidence);
+    evidence.step_ns = step_ns;
+    tuner_run_core(tuner, &evidence, out);
 }
 
-/* --- solutions, refusals, modes --------------------------------------------------------------- */
-
-static void tuner_keep(struct tuner *tuner, const char *why, struct tuner_decision *out) {
-    tuner_dwell(tuner);
-    tuner->phase = tuner_rest(tuner);
-    if (!tuner->running.is_exact) {
-        tuner->reference_step_ns = tuner->step_ns; /* the new normal: do not ask again at once */
-    }
-    tuner_decide(tuner, out, TUNER_KEEP, "%s", why);
-    out->predicted_step_ns = tuner->best_step_ns;
-}
-
-void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, const char *why,
+void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, const char *text,
                   struct tuner_decision *out) {
-    char text[256];
-    memset(out, 0, sizeof(*out));
-    if (tuner->phase != TUNER_SOLVING) {
-        return; /* overtaken by a mode change or an unknown plan */
+    struct tuner_evidence evidence = {.event = TUNER_SOLUTION,
+                                      .iteration = tuner->state.iteration,
+                                      .has_proposal = proposal != NULL};
+    if (proposal != NULL) {
+        evidence.proposal = *proposal;
     }
-    if (proposal == NULL) {
-        (void)snprintf(text, sizeof(text), "no plan was found: %s", why);
-        tuner_keep(tuner, text, out);
-        return;
-    }
-    int64_t predicted = proposal->predicted_step_ns;
-    int64_t gain = tuner_gain_ppm(tuner->before_step_ns, predicted);
-    tuner->best_step_ns = predicted;
-    if (tuner->mode == TUNER_OBSERVE) {
-        tuner_dwell(tuner);
-        tuner->phase = tuner_rest(tuner);
-        tuner_decide(tuner, out, TUNER_OBSERVED,
-                     "rule %s, merge %u, delay %u would take %.3f ms instead of %.3f ms (%+.1f %%)",
-                     dsched_rule_name((enum dsched_rule)proposal->rule), proposal->merge,
-                     proposal->delay, tuner_ms(predicted), tuner_ms(tuner->before_step_ns),
-                     (double)gain / 1e4);
-        out->predicted_step_ns = predicted;
-        return;
-    }
-    if (gain < (int64_t)tuner->config.min_predicted_ppm) {
-        (void)snprintf(text, sizeof(text),
-                       "the best plan is predicted to take %.3f ms instead of %.3f ms (%+.1f %%), "
-                       "which is not worth a switch",
-                       tuner_ms(predicted), tuner_ms(tuner->before_step_ns), (double)gain / 1e4);
-        tuner_keep(tuner, text, out);
-    } else if (proposal->hash == tuner->failed_hash) {
-        tuner_keep(tuner, "the best plan is the one that was rolled back last", out);
-    } else if (!tuner->running.is_exact && proposal->hash == tuner->running.hash) {
-        tuner_keep(tuner, "the best plan is the one that runs", out);
-    } else {
-        tuner_decide(tuner, out, TUNER_PUSH,
-                     "rule %s, merge %u, delay %u is predicted to take %.3f ms instead of %.3f ms "
-                     "(%+.1f %%)",
-                     dsched_rule_name((enum dsched_rule)proposal->rule), proposal->merge,
-                     proposal->delay, tuner_ms(predicted), tuner_ms(tuner->before_step_ns),
-                     (double)gain / 1e4);
-        tuner_go(tuner, proposal, TUNER_SWITCHING, out);
-    }
+    (void)snprintf(evidence.text, sizeof(evidence.text), "%s", text);
+    tuner_run_core(tuner, &evidence, out);
 }
 
 void tuner_refused(struct tuner *tuner, uint64_t seq, const char *why, struct tuner_decision *out) {
-    memset(out, 0, sizeof(*out));
-    if (seq != tuner->pushed.seq ||
-        (tuner->phase != TUNER_SWITCHING && tuner->phase != TUNER_RETURNING)) {
-        return; /* every rank says so: the first word counts */
-    }
-    tuner->failed_hash = tuner->pushed.hash;
-    tuner_dwell(tuner);
-    tuner->phase = tuner_rest(tuner);
-    tuner_decide(tuner, out, TUNER_REFUSED, "a rank refused plan %" PRIu64 ": %.200s", seq, why);
-    out->plan_seq = seq;
+    struct tuner_evidence evidence = {
+        .event = TUNER_REFUSAL, .iteration = tuner->state.iteration, .plan_seq = seq};
+    (void)snprintf(evidence.text, sizeof(evidence.text), "%s", why);
+    tuner_run_core(tuner, &evidence, out);
+}
+
+void tuner_fused(struct tuner *tuner, uint64_t seq, uint64_t iteration, const char *why,
+                 struct tuner_decision *out) {
+    struct tuner_evidence evidence = {.event = TUNER_FUSE, .iteration = iteration, .plan_seq = seq};
+    (void)snprintf(evidence.text, sizeof(evidence.text), "%s", why);
+    tuner_run_core(tuner, &evidence, out);
 }
 
 void tuner_set_mode(struct tuner *tuner, enum tuner_mode mode, struct tuner_decision *out) {
-    enum tuner_mode old = tuner->mode;
-    memset(out, 0, sizeof(*out));
-    tuner->mode = mode;
-    if (mode == old || tuner->phase == TUNER_HALTED) {
+    const struct tuner_evidence evidence = {
+        .event = TUNER_MODE, .iteration = tuner->state.iteration, .mode = mode};
+    tuner_run_core(tuner, &evidence, out);
+}
+
+/* --- for people ------------------------------------------------------------------------------- */
+
+static void tuner_status_observing(const struct tuner *tuner, char out[TUNER_STATUS_BYTES]) {
+    const struct tuner_state *state = &tuner->state;
+    const struct dsched_loss_estimate *loss = quantify_loss(&tuner->quantify);
+    if (state->n_iterations < tuner->config.n_warmup) {
+        (void)snprintf(out, TUNER_STATUS_BYTES, "warming up, %" PRIu64 " of %u iterations",
+                       state->n_iterations, tuner->config.n_warmup);
+    } else if (quantify_rate_rises(&tuner->quantify)) {
+        (void)snprintf(out, TUNER_STATUS_BYTES, "exact while the learning rate rises");
+    } else if (loss->state == DSCHED_LOSS_UNSETTLED || loss->state == DSCHED_LOSS_BROKEN) {
+        (void)snprintf(out, TUNER_STATUS_BYTES, "exact: %.200s", loss->text);
+    } else if (state->iteration < state->wait_until) {
+        (void)snprintf(out, TUNER_STATUS_BYTES,
+                       "nothing to gain at present, next look at iteration %" PRIu64,
+                       state->wait_until);
+    } else {
+        (void)snprintf(out, TUNER_STATUS_BYTES, "measuring exact, %u of %u iterations",
+                       tuner->n_since < tuner->config.n_observe ? tuner->n_since
+                                                                : tuner->config.n_observe,
+                       tuner->config.n_observe);
+    }
+}
+
+void tuner_status(const struct tuner *tuner, char out[TUNER_STATUS_BYTES]) {
+    const struct tuner_state *state = &tuner->state;
+    if (state->mode == TUNER_OFF) {
+        (void)snprintf(out, TUNER_STATUS_BYTES, "off: history only");
         return;
     }
-    if (old == TUNER_AUTO && (!tuner->running.is_exact || tuner->phase == TUNER_SWITCHING)) {
-        tuner_decide(tuner, out, TUNER_ROLL_BACK, "the mode is %s now: back to exact",
-                     tuner_mode_name(mode));
-        tuner_go_back(tuner, &tuner_builtin, out);
-    } else if (tuner->phase == TUNER_SOLVING || mode == TUNER_AUTO) {
-        if (tuner->phase == TUNER_SOLVING) {
-            tuner->phase = tuner_rest(tuner);
-        }
-        tuner->wait_until = 0;
-        tuner->backoff = 0;
+    switch (state->phase) {
+    case TUNER_OBSERVING:
+        tuner_status_observing(tuner, out);
+        return;
+    case TUNER_SOLVING:
+        (void)snprintf(out, TUNER_STATUS_BYTES, "solving");
+        return;
+    case TUNER_CANARY:
+        (void)snprintf(out, TUNER_STATUS_BYTES, "plan %" PRIu64 " on trial: %s", state->running.seq,
+                       state->is_real ? "it is faster, its losses are compared with exact's"
+                                      : "its step is being measured");
+        return;
+    case TUNER_COMMITTED:
+        (void)snprintf(out, TUNER_STATUS_BYTES,
+                       "plan %" PRIu64 " committed, next compared with exact at iteration %" PRIu64,
+                       state->running.seq, state->guard_at);
+        return;
+    case TUNER_COMPARING:
+        (void)snprintf(out, TUNER_STATUS_BYTES,
+                       "exact for a window, to compare the loss under plan %" PRIu64,
+                       state->guarded.seq);
+        return;
+    case TUNER_SWITCHING:
+    case TUNER_RETURNING:
+    case TUNER_RESUMING:
+        (void)snprintf(out, TUNER_STATUS_BYTES, "waiting for the ranks to take up plan %" PRIu64,
+                       state->pushed.seq);
+        return;
+    case TUNER_HALTED:
+        (void)snprintf(out, TUNER_STATUS_BYTES,
+                       "halted: this start of the job stays exact after what happened");
+        return;
     }
 }

@@ -1,4 +1,5 @@
-/* What a tuner must know after a restart of the controller, as text for the database. */
+/* Tuners as text for the database: what a restart of the controller must keep, and what a decision
+ * was made of. */
 #ifndef TUNER_STATE_H
 #define TUNER_STATE_H
 
@@ -10,5 +11,19 @@ DEFT_NODISCARD enum deft_status tuner_state_encode(const struct tuner *tuner, ch
 /* `tuner` was initialised; text "" leaves it so. The mode is the job's, not the text's. */
 DEFT_NODISCARD enum deft_status tuner_state_decode(const char *text, struct tuner *tuner,
                                                    struct deft_error *error);
+
+/* What tuner_core was given for a decision: {"config":{..},"before":{..},"evidence":{..}}. */
+struct tuner_inputs {
+    struct tuner_config config;
+    struct tuner_state before;
+    struct tuner_evidence evidence;
+};
+/* malloc'ed. */
+DEFT_NODISCARD enum deft_status tuner_inputs_encode(const struct tuner_config *config,
+                                                    const struct tuner_decision *decision,
+                                                    char **out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status tuner_inputs_decode(const char *text, size_t n_bytes,
+                                                    struct tuner_inputs *out,
+                                                    struct deft_error *error);
 
 #endif

@@ -25,7 +25,6 @@ void tuner_window_reset(struct tuner *tuner, uint32_t n_skip) {
     tuner->n_skipping = n_skip;
     tuner->n_window = 0;
     tuner->n_since = 0;
-    tuner->n_drift = 0;
     tuner->at = 0;
 }
 
@@ -86,10 +85,10 @@ int64_t tuner_measure(const struct tuner *tuner, uint32_t cycle) {
 
 int64_t tuner_estimate(const struct tuner *tuner) {
     uint32_t n = tuner->n_window;
-    uint32_t cycle = tuner->running.cycle;
+    uint32_t cycle = tuner->state.running.cycle;
     int64_t sum = 0;
-    if (tuner->step_ns > 0 || n == 0) {
-        return tuner->step_ns;
+    if (tuner->state.step_ns > 0 || n == 0) {
+        return tuner->state.step_ns;
     }
     if (cycle > 1 && n > cycle) {
         n -= n % cycle;

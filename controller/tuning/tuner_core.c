@@ -1,0 +1,652 @@
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tuning/tuner.h"
+
+/* Backing off further than 2^5 dwells would outlast most jobs. */
+#define TUNER_MAX_BACKOFF 5u
+/* Drift must be seen in this many measurements in a row. */
+#define TUNER_DRIFT_LOOKS 2u
+/* A second plan that hurts the loss is one too many. */
+#define TUNER_MAX_STEP_BACKS 2u
+
+static const struct tuner_plan tuner_builtin = {.rule = DSCHED_EXACT,
+                                                .cycle = 1,
+                                                .merge = 1,
+                                                .updates_ppm = 1000000,
+                                                .progress_ppm = 1000000,
+                                                .is_exact = 1};
+
+void tuner_state_init(struct tuner_state *state, enum tuner_mode mode) {
+    memset(state, 0, sizeof(*state));
+    state->mode = mode;
+    state->next_seq = 1;
+    state->running = state->previous = state->pushed = state->guarded = tuner_builtin;
+}
+
+/* One call of tuner_core. */
+struct core {
+    const struct tuner_config *config;
+    struct tuner_state *state;
+    const struct tuner_evidence *evidence;
+    struct tuner_decision *out;
+    int is_other; /* another plan runs now */
+};
+
+/* --- decisions -------------------------------------------------------------------------------- */
+
+static void core_decide(struct core *core, enum tuner_kind kind, const char *format, ...)
+    DEFT_PRINTF(3, 4);
+static void core_decide(struct core *core, enum tuner_kind kind, const char *format, ...) {
+    const struct tuner_state *state = core->state;
+    struct tuner_decision *out = core->out;
+    va_list arguments;
+    out->kind = kind;
+    out->iteration = state->iteration;
+    out->plan_seq = state->running.seq;
+    out->exact_step_ns = state->exact_step_ns;
+    out->before_step_ns = state->before_step_ns;
+    out->predicted_step_ns = state->running.predicted_step_ns;
+    out->measured_step_ns = state->step_ns;
+    va_start(arguments, format);
+    (void)vsnprintf(out->reason, sizeof(out->reason), format, arguments);
+    va_end(arguments);
+}
+
+static double core_ms(int64_t ns) {
+    return (double)ns / 1e6;
+}
+
+/* Time per iteration of exact's progress. */
+static double core_cost_ns(int64_t step_ns, const struct tuner_plan *plan) {
+    return (double)step_ns * 1e6 / (plan->progress_ppm > 0 ? plan->progress_ppm : 1000000);
+}
+
+/* How much faster `after` is than `before`, in ppm; negative when slower. */
+static int64_t core_gain_ppm(double before_ns, double after_ns) {
+    double gain = after_ns > 0 ? before_ns / after_ns * 1e6 + 0.5 : 1e6;
+    return (gain < 1e15 ? (int64_t)gain : INT64_C(1000000000000000)) - 1000000;
+}
+
+static int64_t core_stretch(int64_t ns, uint32_t ppm) {
+    return ns + (int64_t)((double)ns * ppm / 1e6);
+}
+
+static enum tuner_phase core_rest(const struct tuner_state *state) {
+    return state->running.is_exact ? TUNER_OBSERVING : TUNER_COMMITTED;
+}
+
+static void core_dwell(struct core *core) {
+    struct tuner_state *state = core->state;
+    state->wait_until = state->iteration + ((uint64_t)core->config->n_dwell << state->backoff);
+    if (state->backoff < TUNER_MAX_BACKOFF) {
+        state->backoff++;
+    }
+}
+
+static void core_go(struct core *core, const struct tuner_plan *plan, enum tuner_phase phase) {
+    struct tuner_state *state = core->state;
+    state->pushed = *plan;
+    state->pushed.seq = state->next_seq++;
+    state->pushed_iteration = state->iteration;
+    state->phase = phase;
+    core->out->plan_seq = state->pushed.seq;
+    core->out->target_seq = plan->is_exact ? 0 : plan->seq;
+    core->out->predicted_step_ns = plan->predicted_step_ns;
+}
+
+static void core_go_back(struct core *core, const struct tuner_plan *target) {
+    core->state->n_rollbacks++;
+    core->state->is_paired = 0;
+    core->state->is_committed = 0;
+    core->state->guard_at = 0;
+    core_go(core, target->is_exact ? &tuner_builtin : target, TUNER_RETURNING);
+}
+
+static void core_ask(struct core *core) {
+    core->state->before_step_ns = core->state->step_ns;
+    core->state->phase = TUNER_SOLVING;
+    core_decide(core, TUNER_SOLVE, "solve");
+}
+
+/* --- the guard -------------------------------------------------------------------------------- */
+
+static void core_guard_later(struct core *core) {
+    struct tuner_state *state = core->state;
+    if (state->guard_every == 0) {
+        state->guard_every = core->config->n_guard;
+    }
+    state->is_paired = 0;
+    state->guard_at = state->iteration + state->guard_every;
+    state->guard_every = state->guard_every < core->config->n_guard_most / 2
+                             ? state->guard_every * 2
+                             : core->config->n_guard_most;
+}
+
+static void core_commit(struct core *core, const char *guard) {
+    struct tuner_state *state = core->state;
+    state->phase = TUNER_COMMITTED;
+    state->is_committed = 1;
+    state->backoff = 0;
+    state->wait_until = state->iteration + core->config->n_dwell;
+    core_guard_later(core);
+    int64_t gain = core_gain_ppm((double)state->before_step_ns, (double)state->canary_step_ns);
+    core_decide(core, TUNER_COMMIT,
+                "the step takes %.3f ms instead of %.3f ms (%+.1f %%), predicted were %.3f ms; "
+                "%.200s",
+                core_ms(state->canary_step_ns), core_ms(state->before_step_ns), (double)gain / 1e4,
+                core_ms(state->running.predicted_step_ns), guard);
+    core->out->measured_step_ns = state->canary_step_ns;
+}
+
+static void core_compare(struct core *core) {
+    struct tuner_state *state = core->state;
+    state->guarded = state->running;
+    core_decide(core, TUNER_COMPARE,
+                "exact runs for a window, to compare how the loss falls under plan %" PRIu64
+                " and without it%s",
+                state->running.seq, core->evidence->loss_rises ? ": the loss has risen" : "");
+    core_go(core, &tuner_builtin, TUNER_COMPARING);
+}
+
+static void core_resume(struct core *core, const char *why) {
+    core_decide(core, TUNER_RESUME, "plan %" PRIu64 " goes on: %.200s", core->state->guarded.seq,
+                why);
+    core_go(core, &core->state->guarded, TUNER_RESUMING);
+}
+
+/* The loss, or the gradient, says that the plan hurts. */
+static void core_step_back(struct core *core) {
+    struct tuner_state *state = core->state;
+    const struct tuner_plan *plan = state->running.is_exact ? &state->guarded : &state->running;
+    int broken = core->evidence->drift == DSCHED_DRIFT_BROKEN;
+    int is_last = ++state->n_step_backs >= TUNER_MAX_STEP_BACKS;
+    state->failed_hash = plan->hash;
+    core_dwell(core);
+    core_decide(core, is_last ? TUNER_HALT : TUNER_ROLL_BACK,
+                "under plan %" PRIu64 " %s (z = %.1f; %.200s): back to exact%s", plan->seq,
+                broken ? "a loss or gradient is not finite or far above its average"
+                       : "the loss falls more slowly than under exact",
+                core->evidence->drift_z, core->evidence->text,
+                is_last ? ", and this start is left alone" : "");
+    core_go_back(core, &tuner_builtin);
+    if (is_last) {
+        state->phase = TUNER_HALTED;
+    }
+}
+
+/* A loss that has jumped since a restart is waited for; without a usable one the step decides. */
+static int core_waits_for_loss(enum dsched_loss_state state) {
+    return state == DSCHED_LOSS_UNSETTLED || state == DSCHED_LOSS_BROKEN;
+}
+
+static void core_start_triple(struct core *core) {
+    core->state->is_paired = 1;
+    core->state->n_triples = core->evidence->n_triples;
+}
+
+static void core_guard_canary(struct core *core) {
+    struct tuner_state *state = core->state;
+    const struct tuner_evidence *evidence = core->evidence;
+    char text[256];
+    if (!state->is_real || core_waits_for_loss(evidence->loss_state)) {
+        return;
+    }
+    if (evidence->loss_state != DSCHED_LOSS_FINE) {
+        (void)snprintf(text, sizeof(text), "its losses were not compared: %.200s", evidence->text);
+        core_commit(core, text);
+    } else if (!state->is_paired) {
+        core_start_triple(core); /* after a restart of the controller */
+    } else if (evidence->wants == DSCHED_DRIFT_EXACT) {
+        core_compare(core);
+    }
+}
+
+static void core_guard_committed(struct core *core) {
+    struct tuner_state *state = core->state;
+    const struct tuner_evidence *evidence = core->evidence;
+    if (state->guard_at == 0) { /* committed by a controller that knew no guard */
+        core_guard_later(core);
+    }
+    if (evidence->loss_state != DSCHED_LOSS_FINE) {
+        if (state->is_paired) {
+            core_guard_later(core);
+        }
+        return;
+    }
+    uint64_t last = state->guard_at > state->guard_every ? state->guard_at - state->guard_every : 0;
+    int is_alarmed = evidence->loss_rises && state->iteration >= last + core->config->n_guard / 4;
+    if (state->is_paired) {
+        if (evidence->wants == DSCHED_DRIFT_EXACT) {
+            core_compare(core);
+        }
+    } else if (state->iteration >= state->guard_at || is_alarmed) {
+        core_start_triple(core);
+        core_compare(core);
+    }
+}
+
+static void core_guard_comparing(struct core *core) {
+    struct tuner_state *state = core->state;
+    const struct tuner_evidence *evidence = core->evidence;
+    char text[256];
+    if (state->running.seq != state->pushed.seq) {
+        return;
+    }
+    if (!state->is_paired) {
+        core_resume(core, "the comparison was cut short");
+    } else if (evidence->n_triples != state->n_triples) {
+        (void)snprintf(text, sizeof(text), "the loss falls as it does under exact (z = %.1f)",
+                       evidence->drift_z);
+        core_guard_later(core);
+        core_resume(core, text);
+    } else if (evidence->loss_state != DSCHED_LOSS_FINE) {
+        (void)snprintf(text, sizeof(text), "losses cannot be compared: %.200s", evidence->text);
+        core_guard_later(core);
+        core_resume(core, text);
+    } else if (evidence->wants == DSCHED_DRIFT_PLAN) {
+        core_resume(core, "its own window comes next");
+    }
+}
+
+static void core_guard(struct core *core) {
+    const struct tuner_evidence *evidence = core->evidence;
+    struct tuner_state *state = core->state;
+    if (state->is_paired &&
+        (evidence->drift == DSCHED_DRIFT_DRIFTING || evidence->drift == DSCHED_DRIFT_BROKEN)) {
+        core_step_back(core);
+        return;
+    }
+    switch (state->phase) {
+    case TUNER_CANARY:
+        core_guard_canary(core);
+        break;
+    case TUNER_COMMITTED:
+        core_guard_committed(core);
+        break;
+    case TUNER_COMPARING:
+        core_guard_comparing(core);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- measurements ----------------------------------------------------------------------------- */
+
+static void core_judge(struct core *core) {
+    struct tuner_state *state = core->state;
+    int64_t gain = core_gain_ppm(core_cost_ns(state->before_step_ns, &state->previous),
+                                 core_cost_ns(state->step_ns, &state->running));
+    if (gain >= (int64_t)core->config->min_measured_ppm) {
+        state->is_real = 1;
+        state->canary_step_ns = state->step_ns;
+        state->reference_step_ns = state->step_ns > state->running.predicted_step_ns
+                                       ? state->step_ns
+                                       : state->running.predicted_step_ns;
+        return;
+    }
+    state->failed_hash = state->running.hash;
+    core_dwell(core);
+    core_decide(core, TUNER_ROLL_BACK,
+                "the step takes %.3f ms instead of %.3f ms (%+.1f %% with its price in samples) "
+                "although %.3f ms were predicted: the gain is not real",
+                core_ms(state->step_ns), core_ms(state->before_step_ns), (double)gain / 1e4,
+                core_ms(state->running.predicted_step_ns));
+    core_go_back(core, &state->previous);
+}
+
+static void core_watch(struct core *core) {
+    const struct tuner_config *config = core->config;
+    struct tuner_state *state = core->state;
+    if (state->reference_step_ns == 0) {
+        state->reference_step_ns = state->step_ns; /* after a return or a restart */
+        return;
+    }
+    int worse = state->step_ns > core_stretch(state->reference_step_ns, config->drift_ppm);
+    int lost = state->exact_step_ns > 0 && state->step_ns > state->exact_step_ns;
+    state->n_drift = worse || lost ? state->n_drift + 1 : 0;
+    if (state->n_drift >= TUNER_DRIFT_LOOKS && state->iteration >= state->wait_until) {
+        state->n_drift = 0;
+        if (lost) {
+            /* Whether exact has become slower as well cannot be known without running it. */
+            core_dwell(core);
+            core_decide(core, TUNER_ROLL_BACK,
+                        "the step takes %.3f ms by now, longer than the %.3f ms of the exact plan: "
+                        "back to exact to measure anew",
+                        core_ms(state->step_ns), core_ms(state->exact_step_ns));
+            core_go_back(core, &tuner_builtin);
+            return;
+        }
+        core_ask(core);
+        return;
+    }
+    if (!state->refined && state->running.predicted_step_ns > 0 &&
+        state->step_ns > core_stretch(state->running.predicted_step_ns, config->refine_ppm)) {
+        state->refined = 1;
+        core_ask(core);
+    }
+}
+
+static void core_measured(struct core *core) {
+    struct tuner_state *state = core->state;
+    state->step_ns = core->evidence->step_ns;
+    if (state->running.is_exact) {
+        state->exact_step_ns = state->step_ns;
+    }
+    if (state->mode == TUNER_OFF) {
+        return;
+    }
+    switch (state->phase) {
+    case TUNER_OBSERVING:
+        if (state->running.is_exact && state->iteration >= state->wait_until &&
+            state->n_iterations >= core->config->n_warmup && !core->evidence->rate_rises &&
+            !core_waits_for_loss(core->evidence->loss_state)) {
+            core_ask(core);
+        }
+        break;
+    case TUNER_CANARY:
+        if (!state->is_real) {
+            core_judge(core);
+        }
+        break;
+    case TUNER_COMMITTED:
+        if (!state->is_paired) {
+            core_watch(core);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- iterations ------------------------------------------------------------------------------- */
+
+static void core_run(struct core *core, const struct tuner_plan *plan) {
+    struct tuner_state *state = core->state;
+    state->running = *plan;
+    state->step_ns = 0;
+    state->n_drift = 0;
+    core->is_other = 1;
+}
+
+static void core_switched(struct core *core) {
+    struct tuner_state *state = core->state;
+    enum tuner_phase phase = state->phase;
+    if (!state->pushed.is_exact && phase != TUNER_RETURNING && phase != TUNER_RESUMING) {
+        state->previous = state->running;
+    }
+    core_run(core, &state->pushed);
+    state->n_switches++;
+    state->reference_step_ns = 0;
+    if (phase == TUNER_HALTED || phase == TUNER_COMPARING) {
+        return;
+    }
+    if (phase == TUNER_RESUMING) {
+        state->phase = state->is_committed || !state->is_paired ? TUNER_COMMITTED : TUNER_CANARY;
+        if (!state->is_committed && !state->is_paired) {
+            core_commit(core, "the loss falls as it does under exact");
+        }
+        return;
+    }
+    if (phase == TUNER_RETURNING || state->running.is_exact) {
+        state->phase = core_rest(state);
+        state->is_committed = !state->running.is_exact;
+        return;
+    }
+    state->phase = TUNER_CANARY;
+    state->is_real = 0;
+    state->is_committed = 0;
+    core_start_triple(core);
+}
+
+/* The ranks run what this controller has no record of, e.g. after its database was lost. */
+static void core_meet_unknown(struct core *core, uint64_t seq) {
+    struct tuner_state *state = core->state;
+    const struct tuner_plan unknown = {.seq = seq, .cycle = 1, .merge = 1, .progress_ppm = 1000000};
+    core_run(core, &unknown);
+    state->is_paired = 0;
+    if (state->mode == TUNER_AUTO && state->phase != TUNER_HALTED) {
+        core_decide(core, TUNER_ROLL_BACK,
+                    "the ranks run plan %" PRIu64 ", of which there is no record: back to exact",
+                    seq);
+        core_go_back(core, &tuner_builtin);
+    }
+}
+
+static void core_not_finite(struct core *core) {
+    struct tuner_state *state = core->state;
+    state->failed_hash = state->running.hash;
+    core_decide(core, TUNER_HALT,
+                "the loss is not finite under plan %" PRIu64
+                " and was finite before: back to exact, and this start is left alone",
+                state->running.seq);
+    core_go_back(core, &tuner_builtin);
+    state->phase = TUNER_HALTED;
+}
+
+static void core_time_out(struct core *core) {
+    struct tuner_state *state = core->state;
+    int is_pushed = state->phase == TUNER_SWITCHING || state->phase == TUNER_RESUMING ||
+                    (state->phase == TUNER_COMPARING && state->running.seq != state->pushed.seq);
+    if (!is_pushed ||
+        state->iteration <= state->pushed_iteration + core->config->n_switch_timeout) {
+        return;
+    }
+    core_dwell(core);
+    state->is_paired = 0;
+    if (state->phase == TUNER_COMPARING) {
+        core_guard_later(core);
+    }
+    state->phase = core_rest(state);
+    core_decide(core, TUNER_REFUSED,
+                "the ranks have not taken up plan %" PRIu64 " within %u iterations",
+                state->pushed.seq, core->config->n_switch_timeout);
+    core->out->plan_seq = state->pushed.seq;
+}
+
+static void core_iteration(struct core *core) {
+    const struct tuner_evidence *evidence = core->evidence;
+    struct tuner_state *state = core->state;
+    state->iteration = evidence->iteration;
+    state->n_iterations++;
+    if (evidence->plan_seq < state->running.seq) {
+        return;
+    }
+    if (evidence->plan_seq >= state->next_seq) {
+        state->next_seq = evidence->plan_seq + 1; /* ranks take up larger numbers only */
+    }
+    if (evidence->plan_seq != state->running.seq) {
+        if (evidence->plan_seq == state->pushed.seq) {
+            core_switched(core);
+        } else {
+            core_meet_unknown(core, evidence->plan_seq);
+        }
+        return;
+    }
+    if (evidence->loss < 0 && !state->running.is_exact && state->finite_loss &&
+        state->phase != TUNER_RETURNING && state->phase != TUNER_HALTED) {
+        core_not_finite(core);
+        return;
+    }
+    if (state->running.is_exact && evidence->loss != 0) {
+        state->finite_loss = evidence->loss > 0;
+    }
+    if (evidence->step_ns > 0) {
+        core_measured(core);
+    }
+    if (core->out->kind == TUNER_NOTHING && state->mode == TUNER_AUTO) {
+        core_guard(core);
+    }
+    if (core->out->kind == TUNER_NOTHING) {
+        core_time_out(core);
+    }
+}
+
+/* --- solutions, refusals, fuses, modes -------------------------------------------------------- */
+
+static void core_keep(struct core *core, const char *why) {
+    struct tuner_state *state = core->state;
+    core_dwell(core);
+    state->phase = core_rest(state);
+    if (!state->running.is_exact) {
+        state->reference_step_ns = state->step_ns; /* the new normal: do not ask again at once */
+    }
+    core_decide(core, TUNER_KEEP, "%s", why);
+    core->out->predicted_step_ns = state->best_step_ns;
+}
+
+/* "rule averaged, merge 3, delay 1 is predicted to take ..." */
+static void core_describe(const struct core *core, int64_t gain, const char *verb, char *out,
+                          size_t n_bytes) {
+    const struct tuner_plan *plan = &core->evidence->proposal;
+    (void)snprintf(out, n_bytes,
+                   "rule %s, merge %u, delay %u %s %.3f ms instead of %.3f ms and %.1f %% more "
+                   "samples (%+.1f %% in all); %.240s",
+                   dsched_rule_name((enum dsched_rule)plan->rule), plan->merge, plan->delay, verb,
+                   core_ms(plan->predicted_step_ns), core_ms(core->state->before_step_ns),
+                   plan->progress_ppm > 0 ? 1e8 / plan->progress_ppm - 100 : 0.0,
+                   (double)gain / 1e4, core->evidence->text);
+}
+
+static void core_solution(struct core *core) {
+    struct tuner_state *state = core->state;
+    const struct tuner_plan *proposal = &core->evidence->proposal;
+    char text[WIRE_TEXT_BYTES];
+    if (state->phase != TUNER_SOLVING) {
+        return; /* overtaken by a mode change or an unknown plan */
+    }
+    if (!core->evidence->has_proposal) {
+        (void)snprintf(text, sizeof(text), "no plan was found: %.300s", core->evidence->text);
+        core_keep(core, text);
+        return;
+    }
+    int64_t gain = core_gain_ppm(core_cost_ns(state->before_step_ns, &state->running),
+                                 core_cost_ns(proposal->predicted_step_ns, proposal));
+    state->best_step_ns = proposal->predicted_step_ns;
+    if (state->mode == TUNER_OBSERVE) {
+        core_dwell(core);
+        state->phase = core_rest(state);
+        core_describe(core, gain, "would take", text, sizeof(text));
+        core_decide(core, TUNER_OBSERVED, "%s", text);
+        core->out->predicted_step_ns = proposal->predicted_step_ns;
+        return;
+    }
+    if (gain < (int64_t)core->config->min_predicted_ppm) {
+        core_describe(core, gain, "is the best plan: predicted are", text, sizeof(text));
+        size_t n = strlen(text);
+        (void)snprintf(text + n, sizeof(text) - n, ": not worth a switch");
+        core_keep(core, text);
+    } else if (proposal->hash == state->failed_hash) {
+        core_keep(core, "the best plan is the one that was rolled back last");
+    } else if (!state->running.is_exact && proposal->hash == state->running.hash) {
+        core_keep(core, "the best plan is the one that runs");
+    } else {
+        core_describe(core, gain, "is predicted to take", text, sizeof(text));
+        core_decide(core, TUNER_PUSH, "%s", text);
+        core_go(core, proposal, TUNER_SWITCHING);
+        core->out->target_seq = 0;
+    }
+}
+
+static void core_refusal(struct core *core) {
+    struct tuner_state *state = core->state;
+    uint64_t seq = core->evidence->plan_seq;
+    int awaits = state->phase == TUNER_SWITCHING || state->phase == TUNER_RETURNING ||
+                 state->phase == TUNER_RESUMING || state->phase == TUNER_COMPARING;
+    if (seq != state->pushed.seq || seq == state->running.seq || !awaits) {
+        return; /* every rank says so: the first word counts */
+    }
+    if (state->phase == TUNER_COMPARING) {
+        core_guard_later(core);
+    } else {
+        state->failed_hash = state->pushed.hash;
+    }
+    state->is_paired = 0;
+    core_dwell(core);
+    state->phase = core_rest(state);
+    core_decide(core, TUNER_REFUSED, "a rank refused plan %" PRIu64 ": %.200s", seq,
+                core->evidence->text);
+    core->out->plan_seq = seq;
+}
+
+static void core_fuse(struct core *core) {
+    struct tuner_state *state = core->state;
+    uint64_t seq = core->evidence->plan_seq;
+    struct tuner_plan exact = tuner_builtin;
+    if (seq == state->pushed.seq && seq != state->running.seq && !state->pushed.is_exact) {
+        core_run(core, &state->pushed); /* its iterations are still on their way */
+    }
+    if (seq != state->running.seq || state->running.is_exact) {
+        return; /* every rank says so */
+    }
+    state->iteration = core->evidence->iteration;
+    state->failed_hash = state->running.hash;
+    exact.seq = seq;
+    core_run(core, &exact);
+    state->n_rollbacks++;
+    state->is_paired = 0;
+    state->is_committed = 0;
+    state->guard_at = 0;
+    core_dwell(core);
+    int is_last = ++state->n_step_backs >= TUNER_MAX_STEP_BACKS;
+    state->phase = is_last || state->phase == TUNER_HALTED ? TUNER_HALTED : TUNER_OBSERVING;
+    core_decide(core, is_last ? TUNER_HALT : TUNER_FUSED,
+                "the ranks left plan %" PRIu64 " for exact: %.200s%s", seq, core->evidence->text,
+                is_last ? "; this start is left alone" : "");
+    core->out->plan_seq = is_last ? 0 : seq;
+}
+
+static void core_mode(struct core *core) {
+    struct tuner_state *state = core->state;
+    enum tuner_mode old = state->mode;
+    enum tuner_mode mode = core->evidence->mode;
+    int is_away = !state->running.is_exact || state->phase == TUNER_SWITCHING ||
+                  state->phase == TUNER_RESUMING || state->phase == TUNER_COMPARING;
+    state->mode = mode;
+    if (mode == old || state->phase == TUNER_HALTED) {
+        return;
+    }
+    if (old == TUNER_AUTO && is_away) {
+        core_decide(core, TUNER_ROLL_BACK, "the mode is %s now: back to exact",
+                    tuner_mode_name(mode));
+        core_go_back(core, &tuner_builtin);
+    } else if (state->phase == TUNER_SOLVING || mode == TUNER_AUTO) {
+        if (state->phase == TUNER_SOLVING) {
+            state->phase = core_rest(state);
+        }
+        state->wait_until = 0;
+        state->backoff = 0;
+    }
+}
+
+int tuner_core(const struct tuner_config *config, struct tuner_state *state,
+               const struct tuner_evidence *evidence, struct tuner_decision *out) {
+    struct core core = {.config = config, .state = state, .evidence = evidence, .out = out};
+    const struct tuner_state before = *state;
+    memset(out, 0, sizeof(*out));
+    switch (evidence->event) {
+    case TUNER_ITERATION:
+        core_iteration(&core);
+        break;
+    case TUNER_SOLUTION:
+        core_solution(&core);
+        break;
+    case TUNER_REFUSAL:
+        core_refusal(&core);
+        break;
+    case TUNER_FUSE:
+        core_fuse(&core);
+        break;
+    case TUNER_MODE:
+        core_mode(&core);
+        break;
+    }
+    if (out->kind != TUNER_NOTHING) {
+        out->before = before;
+        out->evidence = *evidence;
+    }
+    return core.is_other;
+}
