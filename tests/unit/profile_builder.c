@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "testing.h"
 #include "tuning/observe.h"
 #include "tuning/profile_build.h"
-#include "testing.h"
 
 #define N_RANKS   3u
 #define N_TENSORS 4u
@@ -217,12 +217,44 @@ static void ranks_under_different_plans_are_mixed(void **unused) {
         struct wire_iteration row = row_of(rank, 9, &state);
         row.plan_seq = rank;
         row.loss = rank == 2 ? NAN : 1.0;
-        row.skipped = rank == 2;
+        row.flags = rank == 2 ? WIRE_ITERATION_BAD_LOSS : 0;
         complete = observe_iteration(observe, &row, &whole);
     }
     assert_true(complete);
     assert_true(whole.is_mixed);
-    assert_int_equal(whole.loss, -1);
+    assert_int_equal(whole.figures.loss_given, DSCHED_LOSS_GIVEN);
+    assert_false(isfinite(whole.figures.loss));
+    observe_destroy(observe);
+}
+
+/* Figures are means over the ranks that gave them; what is the same on all ranks is taken once. */
+static void figures_are_means_over_the_ranks(void **unused) {
+    uint64_t state = testing_seed();
+    struct observe *observe = NULL;
+    struct observed whole;
+    double loss = 0;
+    double local = 0;
+    (void)unused;
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    for (uint32_t rank = 0; rank < N_RANKS; rank++) {
+        struct wire_iteration row = row_of(rank, 4, &state);
+        row.loss = rank == 0 ? (double)NAN : 1.0 + rank; /* rank 0 gives none */
+        row.grad_sq_local = 10.0 + rank;
+        row.grad_sq_mean = 7.5;
+        row.change_sq_local = (double)NAN;
+        row.learning_rate = 0.25;
+        row.updates = 1;
+        row.merge = 3;
+        loss += rank == 0 ? 0 : row.loss;
+        local += row.grad_sq_local;
+        (void)observe_iteration(observe, &row, &whole);
+    }
+    assert_true(fabs(whole.figures.loss - loss / (N_RANKS - 1)) < 1e-12);
+    assert_true(fabs(whole.figures.grad_sq_local - local / N_RANKS) < 1e-12);
+    assert_true(whole.figures.grad_sq_mean == 7.5 && whole.figures.learning_rate == 0.25);
+    assert_true(isnan(whole.figures.change_sq_local));
+    assert_int_equal(whole.figures.merge, 3);
+    assert_int_equal(whole.figures.is_switch, 0);
     observe_destroy(observe);
 }
 
@@ -233,5 +265,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(bursts_do_not_make_small_messages_cheap),
     cmocka_unit_test(iterations_complete_once),
     cmocka_unit_test(ranks_under_different_plans_are_mixed),
+    cmocka_unit_test(figures_are_means_over_the_ranks),
 };
 TESTING_MAIN(cases)
