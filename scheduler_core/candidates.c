@@ -70,10 +70,8 @@ static uint32_t max_merge_of(const struct dsched_plan *plan) {
     return merge;
 }
 
-/* A cycle is sustainable when its links, slowed by the jitter margin, have time to spare: a queue
- * that is served no faster than it fills only grows. */
-static int is_sustainable(const struct candidates *candidates, const struct layout *layout,
-                          struct candidates_cycle cycle) {
+int candidates_sustain(const struct candidates *candidates, const struct layout *layout,
+                       struct candidates_cycle cycle) {
     muldiv_wide load =
         (muldiv_wide)(uint64_t)candidates_load_ns(candidates, layout) * cycle.n_generations;
     return load <= (muldiv_wide)(uint64_t)candidates->compute_ns * cycle.n_iterations;
@@ -95,7 +93,7 @@ static enum dsched_status set_delays(const struct candidates *candidates,
         max_delay = 1;
     }
     max_delay = cycle.max_delay < max_delay ? cycle.max_delay : max_delay;
-    if (!is_sustainable(candidates, layout, cycle)) {
+    if (!candidates_sustain(candidates, layout, cycle)) {
         /* One generation in flight behind the one that accumulates keeps every link busy. */
         uint32_t delay = max_merge_of(plan);
         delays_fill(plan, delay < max_delay ? delay : max_delay);

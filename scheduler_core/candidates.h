@@ -28,6 +28,11 @@ struct candidates_cycle {
  * falling behind. */
 int64_t candidates_load_ns(const struct candidates *candidates, const struct layout *layout);
 
+/* A cycle is sustainable when its links, slowed by the jitter margin, have time to spare: a queue
+ * that is served no faster than it fills only grows. */
+int candidates_sustain(const struct candidates *candidates, const struct layout *layout,
+                       struct candidates_cycle cycle);
+
 /* Makes and simulates one plan; one that needs more memory than allowed is given less delay.
  * Nothing is added when there are DSCHED_MAX_CANDIDATES already. */
 DSCHED_NODISCARD enum dsched_status

@@ -277,13 +277,14 @@ static int may_look_ahead(const struct dsched_planner_options *options) {
     return (options->rules & DSCHED_RULE_BIT(DSCHED_LOOKAHEAD)) != 0 && options->max_delay > 0;
 }
 
-/* What a step surely comes to with delay, or with merging; INT64_MAX when limits are in the way. */
+/* What a step surely comes to with delay, or with merging; INT64_MAX when limits are in the way, or
+ * a price. */
 static int64_t other_step_ns(const struct layouts *layouts, int64_t compute_ns) {
     const struct dsched_planner_options *options = layouts->options;
     int64_t work_ns = least(layouts, CUT_WORK);
     uint32_t merge =
         options->max_merge < options->max_delay ? options->max_merge : options->max_delay;
-    if (options->max_pending_bytes > 0 || layouts->is_contended) {
+    if (options->max_pending_bytes > 0 || options->progress != NULL || layouts->is_contended) {
         return INT64_MAX;
     }
     work_ns = muldiv_stretch(work_ns, options->jitter_ppm);

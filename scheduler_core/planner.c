@@ -269,13 +269,20 @@ static enum dsched_status add_whole_merges(struct candidates *candidates,
     return status;
 }
 
-/* What a table of progress makes worth trying besides: some of it may be among the others. */
+/* What a table of progress makes worth trying besides; some of it may be among the others. */
 static enum dsched_status add_priced(struct candidates *candidates, const struct layouts *layouts,
-                                     enum dsched_rule rule, const struct pick *pick,
-                                     struct dsched_error *error) {
+                                     enum dsched_rule rule, struct dsched_error *error) {
+    const struct layout *fine[LAYOUTS_MAX];
     struct price_offer offers[PRICE_MAX_OFFERS];
+    uint32_t max_buckets = grain_of_delayed(layouts).max_buckets;
+    uint32_t n_fine = 0;
     enum dsched_status status = DSCHED_OK;
-    uint32_t n = price_find(candidates, rule, pick->layouts, pick->n, offers);
+    for (uint32_t i = 0; i < layouts->n; i++) {
+        if (layouts->items[i].n_buckets <= max_buckets) {
+            fine[n_fine++] = &layouts->items[i];
+        }
+    }
+    uint32_t n = price_find(candidates, rule, fine, n_fine, offers);
     for (uint32_t i = 0; status == DSCHED_OK && i < n; i++) {
         uint32_t n_before = candidates->n;
         status = add_cycle(candidates, layouts, rule, offers[i].layout, offers[i].cycle, error);
@@ -306,13 +313,14 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
      * counts, and a wait that is shared by many iterations. */
     if (status == DSCHED_OK && rule == DSCHED_DELAYED) {
         struct grain any = {.min_buckets = 1, .max_buckets = DSCHED_MAX_BUCKETS};
-        struct pick early = {0};
-        pick_layouts(candidates, layouts, estimate_exact, any, &early);
-        status = add_cycle(candidates, layouts, rule, early.layouts[0],
+        pick_layouts(candidates, layouts, estimate_exact, any, &pick);
+        status = add_cycle(candidates, layouts, rule, pick.layouts[0],
                            cycle_of(1, candidates->options->max_merge), error);
-        pick.layouts[pick.n++] = early.layouts[0];
     }
-    return status == DSCHED_OK ? add_priced(candidates, layouts, rule, &pick, error) : status;
+    if (status == DSCHED_OK && candidates->options->progress != NULL) {
+        status = add_priced(candidates, layouts, rule, error);
+    }
+    return status;
 }
 
 /* --- the search ------------------------------------------------------------------------------ */

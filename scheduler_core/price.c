@@ -2,8 +2,10 @@
 
 #include "muldiv.h"
 
-/* Generations in the cycles that are tried: what finer mixtures gain is within any tolerance. */
+/* Generations in a mixture of merges: what finer ones gain is within any tolerance. */
 #define MAX_GENERATIONS 4u
+/* Offers of whole merges; one mixture may follow. */
+#define MAX_WHOLE (PRICE_MAX_OFFERS - 1)
 
 /* The table at n / unit, linear between whole numbers. */
 static uint64_t between(const uint32_t *ppm, uint64_t n, uint64_t unit) {
@@ -80,34 +82,54 @@ static int64_t offer_step_ns(const struct candidates *candidates, enum dsched_ru
     return busy_ns > waited_ns ? busy_ns : waited_ns;
 }
 
+/* The mean delay. Where links keep up, they work without a pause until the last bucket lands, so
+ * that what lands after boundary j is the work that is left then, rounded up to whole buckets. */
+static uint64_t offer_delay_milli(const struct candidates *candidates, enum dsched_rule rule,
+                                  const struct price_offer *offer) {
+    const struct layout *layout = offer->layout;
+    const struct candidates_cycle *cycle = &offer->cycle;
+    uint64_t n_parts = (layout->n_buckets + layout->n_links - 1) / layout->n_links;
+    uint64_t work_ns = layout->work_ns > 0 ? (uint64_t)layout->work_ns : 1;
+    int64_t left_ns = landed_ns(candidates, rule, layout);
+    uint64_t delay_milli = 0;
+    if (!candidates_sustain(candidates, layout, *cycle)) {
+        uint32_t delay = (cycle->n_iterations + cycle->n_generations - 1) / cycle->n_generations;
+        return UINT64_C(1000) * (delay < cycle->max_delay ? delay : cycle->max_delay);
+    }
+    for (uint32_t j = 0; j < cycle->max_delay && left_ns > 0; j++) {
+        delay_milli += 1000 * muldiv_up((uint64_t)left_ns, n_parts, work_ns, n_parts) / n_parts;
+        left_ns -= candidates->compute_ns;
+    }
+    return delay_milli;
+}
+
 static int64_t offer_cost_ns(const struct candidates *candidates, enum dsched_rule rule,
                              const struct price_offer *offer) {
     const struct dsched_progress *table = candidates->options->progress;
     const struct candidates_cycle *cycle = &offer->cycle;
     uint32_t least = cycle->n_iterations / cycle->n_generations;
     uint32_t most = least + (cycle->n_iterations % cycle->n_generations > 0);
-    if (table->merge_ppm[rule][least] == 0 || table->merge_ppm[rule][most] == 0) {
+    if (table->merge_ppm[rule][least] == 0 || table->merge_ppm[rule][most] == 0 ||
+        table->delay_ppm[rule][cycle->max_delay] == 0) {
         return INT64_MAX;
     }
     return price_cost_ns(
         offer_step_ns(candidates, rule, offer),
         both(between(table->merge_ppm[rule], cycle->n_iterations, cycle->n_generations),
-             table->delay_ppm[rule][cycle->max_delay]));
+             between(table->delay_ppm[rule], offer_delay_milli(candidates, rule, offer), 1000)));
 }
 
-/* The best cycle of `layout` whose delays are at most `offer->cycle.max_delay`. Shorter cycles come
- * first, so that a longer one is only taken for what it gains. */
+/* Cycles of `n_generations` that promise less than `offer` with the same limit on delay. */
 static void offer_improve(const struct candidates *candidates, enum dsched_rule rule,
-                          const struct layout *layout, struct price_offer *offer) {
+                          const struct layout *layout, uint32_t n_generations,
+                          struct price_offer *offer) {
     struct price_offer trial = {.layout = layout, .cycle = offer->cycle};
-    for (uint32_t n = 1; n <= MAX_GENERATIONS; n++) {
-        for (uint32_t i = n; i <= n * candidates->options->max_merge; i++) {
-            trial.cycle.n_generations = n;
-            trial.cycle.n_iterations = i;
-            trial.cost_ns = offer_cost_ns(candidates, rule, &trial);
-            if (trial.cost_ns < offer->cost_ns) {
-                *offer = trial;
-            }
+    trial.cycle.n_generations = n_generations;
+    for (uint32_t i = n_generations; i <= n_generations * candidates->options->max_merge; i++) {
+        trial.cycle.n_iterations = i;
+        trial.cost_ns = offer_cost_ns(candidates, rule, &trial);
+        if (trial.cost_ns < offer->cost_ns) {
+            *offer = trial;
         }
     }
 }
@@ -117,31 +139,38 @@ static uint32_t offer_insert(struct price_offer *offers, uint32_t n,
                              const struct price_offer *offer) {
     uint32_t at = n;
     for (; at > 0 && offers[at - 1].cost_ns > offer->cost_ns; at--) {
-        if (at < PRICE_MAX_OFFERS) {
+        if (at < MAX_WHOLE) {
             offers[at] = offers[at - 1];
         }
     }
-    if (at < PRICE_MAX_OFFERS) {
+    if (at < MAX_WHOLE) {
         offers[at] = *offer;
     }
-    return n < PRICE_MAX_OFFERS ? n + 1 : n;
+    return n < MAX_WHOLE ? n + 1 : n;
 }
 
 uint32_t price_find(const struct candidates *candidates, enum dsched_rule rule,
                     const struct layout *const *layouts, uint32_t n_layouts,
                     struct price_offer out[PRICE_MAX_OFFERS]) {
     uint32_t n = 0;
-    for (uint32_t delay = 0;
-         candidates->options->progress != NULL && delay <= candidates->options->max_delay;
-         delay++) {
+    for (uint32_t delay = 0; delay <= candidates->options->max_delay; delay++) {
         struct price_offer offer = {.cycle.max_delay = delay, .cost_ns = INT64_MAX};
         for (uint32_t l = 0; l < n_layouts; l++) {
             if (delay <= natural_delay(candidates, rule, layouts[l])) {
-                offer_improve(candidates, rule, layouts[l], &offer);
+                offer_improve(candidates, rule, layouts[l], 1, &offer);
             }
         }
         if (offer.cost_ns < INT64_MAX) {
             n = offer_insert(out, n, &offer);
+        }
+    }
+    if (n > 0) {
+        struct price_offer mixed = out[0];
+        for (uint32_t g = 2; g <= MAX_GENERATIONS; g++) {
+            offer_improve(candidates, rule, out[0].layout, g, &mixed);
+        }
+        if (mixed.cost_ns < out[0].cost_ns) {
+            out[n++] = mixed;
         }
     }
     return n;

@@ -20,10 +20,11 @@ struct price_offer {
     struct candidates_cycle cycle;
     int64_t cost_ns; /* estimated */
 };
-#define PRICE_MAX_OFFERS 4u
+#define PRICE_MAX_OFFERS 5u
 
-/* The offers of different limits on delay that promise the least cost, cheapest first; returns how
- * many. `rule` is averaged or delayed. 0 when the options have no table. */
+/* For each limit on delay the whole merge that promises the least cost; of those the best, then a
+ * mixture of merges if it promises more. Returns how many. `rule` is averaged or delayed, and the
+ * options have a table. */
 uint32_t price_find(const struct candidates *candidates, enum dsched_rule rule,
                     const struct layout *const *layouts, uint32_t n_layouts,
                     struct price_offer out[PRICE_MAX_OFFERS]);
