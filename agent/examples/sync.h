@@ -26,6 +26,7 @@ struct sync_ops {
                              struct sync **out, struct deft_error *error);
     void (*forward_begin)(struct sync *sync);
     void (*loss)(struct sync *sync, double loss);
+    void (*learning_rate)(struct sync *sync, double rate); /* as deft_learning_rate */
     void (*backward_begin)(struct sync *sync);
     enum deft_status (*grad_ready)(struct sync *sync, uint32_t tensor, const float *gradient,
                                    struct deft_error *error);

@@ -90,6 +90,10 @@ static void loss_deft(struct sync *sync, double loss) {
     deft_loss(runtime(sync), loss);
 }
 
+static void learning_rate_deft(struct sync *sync, double rate) {
+    deft_learning_rate(runtime(sync), rate);
+}
+
 static void backward_begin_deft(struct sync *sync) {
     deft_backward_begin(runtime(sync));
 }
@@ -134,6 +138,7 @@ const struct sync_ops sync_deft = {
     .open = open_deft,
     .forward_begin = forward_begin_deft,
     .loss = loss_deft,
+    .learning_rate = learning_rate_deft,
     .backward_begin = backward_begin_deft,
     .grad_ready = grad_ready_deft,
     .step = step_deft,

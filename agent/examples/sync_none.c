@@ -46,9 +46,9 @@ static void mark_none(struct sync *sync) {
     (void)sync;
 }
 
-static void loss_none(struct sync *sync, double loss) {
+static void figure_none(struct sync *sync, double figure) {
     (void)sync;
-    (void)loss;
+    (void)figure;
 }
 
 static enum deft_status grad_ready_none(struct sync *sync, uint32_t tensor, const float *gradient,
@@ -102,7 +102,8 @@ const struct sync_ops sync_none = {
     .name = "none",
     .open = open_none,
     .forward_begin = mark_none,
-    .loss = loss_none,
+    .loss = figure_none,
+    .learning_rate = figure_none,
     .backward_begin = mark_none,
     .grad_ready = grad_ready_none,
     .step = step_none,

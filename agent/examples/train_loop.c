@@ -99,6 +99,7 @@ static enum deft_status iterate(struct train_loop *loop, const struct buffers *b
     mlp_forward(loop->mlp, buffers->pixels, batch);
     loss = mlp_loss(loop->mlp, buffers->labels, batch);
     sync->loss(loop->sync, loss);
+    sync->learning_rate(loop->sync, learning_rate(loop, iteration));
     sync->backward_begin(loop->sync);
     status = mlp_backward(loop->mlp, buffers->pixels, batch, on_ready, &ready);
     if (status == DEFT_OK) {

@@ -47,14 +47,9 @@ int fuse_look(struct fuse *fuse, const struct fuse_limits *limits,
                        figures->n_bad_losses, n_given, CONTROL_FIGURES_EVERY);
         return 1;
     }
-    /* 0 / 0 is NaN. */
-    double loss = figures->loss / figures->n_losses;
-    double grad_sq = figures->grad_sq / figures->n_grads;
-    int loss_passed =
-        fuse_is_passed(&fuse->n_above[0], loss, limits->max_loss, "loss", text, text_bytes);
-    if (loss_passed) {
-        return 1;
-    }
-    return fuse_is_passed(&fuse->n_above[1], grad_sq, limits->max_grad_sq,
+    double loss = figures->n_losses > 0 ? figures->loss / figures->n_losses : NAN;
+    double grad_sq = figures->n_grads > 0 ? figures->grad_sq / figures->n_grads : NAN;
+    return fuse_is_passed(&fuse->n_above[0], loss, limits->max_loss, "loss", text, text_bytes) ||
+           fuse_is_passed(&fuse->n_above[1], grad_sq, limits->max_grad_sq,
                           "squared norm of the gradients", text, text_bytes);
 }

@@ -98,9 +98,9 @@ static void mark_fused(struct sync *sync) {
     (void)sync;
 }
 
-static void loss_fused(struct sync *sync, double loss) {
+static void figure_fused(struct sync *sync, double figure) {
     (void)sync;
-    (void)loss;
+    (void)figure;
 }
 
 static enum deft_status grad_ready_fused(struct sync *sync, uint32_t tensor, const float *gradient,
@@ -178,7 +178,8 @@ static const struct sync_ops sync_fused = {
     .name = "fused",
     .open = open_fused,
     .forward_begin = mark_fused,
-    .loss = loss_fused,
+    .loss = figure_fused,
+    .learning_rate = figure_fused,
     .backward_begin = mark_fused,
     .grad_ready = grad_ready_fused,
     .step = step_fused,

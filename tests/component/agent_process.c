@@ -141,6 +141,8 @@ static void plans_reach_every_rank_and_only_valid_ones(void **unused) {
         ipc_rank_event(&ranks[i], IPC_EVENT_SWITCHED, 3);
     }
     controller_peer_await_event(setting.peer, "switched", 3);
+    ipc_rank_event(&ranks[0], IPC_EVENT_FUSED, 3);
+    controller_peer_await_event(setting.peer, "fused", 3);
     for (size_t i = 0; i < 3; i++) {
         ipc_rank_leave(&ranks[i]);
     }
