@@ -15,9 +15,12 @@ static enum dsched_status admit_try(const struct dsched_admission_inputs *inputs
     if (status != DSCHED_OK) {
         return status;
     }
-    /* The walk knows what merging does by itself, so only the delay is put in. */
-    status =
-        dsched_walk_ratio(&inputs->walk, merge, fmin(efficiency.delay_frac, 1), out_ratio, error);
+    /* The walk knows what merging does by itself, so only the delay is put in; and not the prior of
+     * rules that lose nothing where the theory reaches, which only orders them in ties. */
+    int is_tie_break = efficiency.is_prior && efficiency.delay_frac > 0 &&
+                       (in.rule == DSCHED_LOOKAHEAD || in.rule == DSCHED_AVERAGED);
+    double delay_frac = is_tie_break ? 1 : fmin(efficiency.delay_frac, 1);
+    status = dsched_walk_ratio(&inputs->walk, merge, delay_frac, out_ratio, error);
     if (status == DSCHED_OK) {
         *out_efficiency = efficiency;
     }

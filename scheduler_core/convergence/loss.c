@@ -385,6 +385,12 @@ int dsched_loss_walk(const struct dsched_loss_estimate *estimate, enum dsched_ru
     if (walk.n_iterations > DSCHED_MAX_WALK_ITERATIONS) {
         walk.n_iterations = DSCHED_MAX_WALK_ITERATIONS;
     }
+    /* A drift does not last: losses fall ever more slowly. Half the way down is as far as it says
+     * anything, and keeps the walk of exact off the floor. */
+    if (estimate->drift > 0 && estimate->excess / (2 * estimate->drift) < walk.n_iterations) {
+        double half = estimate->excess / (2 * estimate->drift);
+        walk.n_iterations = half > 1 ? (uint32_t)half : 1;
+    }
     if (is_known) {
         walk.excess = estimate->excess;
         walk.drift = estimate->drift;
