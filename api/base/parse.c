@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum deft_status parse_u64(const char *name, const char *text, uint64_t least, uint64_t most,
@@ -18,6 +19,41 @@ enum deft_status parse_u64(const char *name, const char *text, uint64_t least, u
     if (!fits || c == text || *c != '\0' || value < least || value > most) {
         return deft_fail(error, DEFT_INVALID, 0,
                          "%s is '%.60s', expected a whole number from %" PRIu64 " to %" PRIu64,
+                         name, text, least, most);
+    }
+    *out = value;
+    return DEFT_OK;
+}
+
+/* Bytes of the number in front of `text`; 0 when there is none. strtod alone would take spaces,
+ * hexadecimal digits, inf and nan as well. */
+static size_t parse_real_bytes(const char *text) {
+    static const char digits[] = "0123456789";
+    size_t n = text[0] == '-';
+    size_t n_whole = strspn(text + n, digits);
+    size_t n_fraction = 0;
+    n += n_whole;
+    if (text[n] == '.') {
+        n_fraction = strspn(text + n + 1, digits);
+        n += 1 + n_fraction;
+    }
+    if (n_whole + n_fraction == 0) {
+        return 0;
+    }
+    if (text[n] == 'e' || text[n] == 'E') {
+        size_t sign = text[n + 1] == '-' || text[n + 1] == '+';
+        size_t n_exponent = strspn(text + n + 1 + sign, digits);
+        n += n_exponent > 0 ? 1 + sign + n_exponent : 0;
+    }
+    return n;
+}
+
+enum deft_status parse_real(const char *name, const char *text, double least, double most,
+                            double *out, struct deft_error *error) {
+    size_t n = parse_real_bytes(text);
+    double value = n > 0 && text[n] == '\0' ? strtod(text, NULL) : 0.0;
+    if (n == 0 || text[n] != '\0' || !(value >= least && value <= most)) {
+        return deft_fail(error, DEFT_INVALID, 0, "%s is '%.60s', expected a number from %g to %g",
                          name, text, least, most);
     }
     *out = value;

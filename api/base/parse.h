@@ -12,6 +12,11 @@
 DEFT_NODISCARD enum deft_status parse_u64(const char *name, const char *text, uint64_t least,
                                           uint64_t most, uint64_t *out, struct deft_error *error);
 
+/* Decimal digits with at most one point, a minus before and an exponent behind, the whole text,
+ * within [least, most]: "--epsilon is 'x', expected a number from 0 to 1". */
+DEFT_NODISCARD enum deft_status parse_real(const char *name, const char *text, double least,
+                                           double most, double *out, struct deft_error *error);
+
 /* The index of `text` in the NULL-terminated `words`; the sentence lists them. */
 DEFT_NODISCARD enum deft_status parse_word(const char *name, const char *text,
                                            const char *const *words, size_t *out_index,

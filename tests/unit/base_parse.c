@@ -1,6 +1,7 @@
 /* Numbers, words, log lines and the state directory. */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,43 @@ static void what_is_no_number_is_refused(void **unused) {
         assert_non_null(strstr(error.text, "--port is '"));
         assert_int_equal(value, 7);
     }
+}
+
+static void real_numbers_round_trip(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    for (int i = 0; i < 2000; i++) {
+        double value =
+            ldexp((double)testing_random(&state), -(int)testing_random_below(&state, 128));
+        double back = 0;
+        char text[64];
+        value = i % 2 == 0 ? value : -value;
+        (void)snprintf(text, sizeof(text), i % 3 == 0 ? "%.17g" : "%.17e", value);
+        assert_int_equal(parse_real("x", text, -1e300, 1e300, &back, NULL), DEFT_OK);
+        assert_true(back == value);
+        assert_int_equal(parse_real("x", text, value + fabs(value) / 2 + 1, 1e300, &back, NULL),
+                         DEFT_INVALID);
+        assert_int_equal(parse_real("x", text, -1e300, value - fabs(value) / 2 - 1, &back, NULL),
+                         DEFT_INVALID);
+    }
+}
+
+static void what_is_no_real_number_is_refused(void **unused) {
+    (void)unused;
+    static const char *const bad[] = {"",      " 1",  "1 ",  "+1",    "-",    ".",    "-.",
+                                      "1e",    "1e-", "0x1", "1p3",   "inf",  "nan",  "1,5",
+                                      "1.2.3", "--1", "1\n", "1e999", "-0.1", "1.01", "one"};
+    double value = 7;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct deft_error error = {0};
+        assert_int_equal(parse_real("--epsilon", bad[i], 0, 1, &value, &error), DEFT_INVALID);
+        assert_non_null(strstr(error.text, "', expected a number from 0 to 1"));
+        assert_true(value == 7);
+    }
+    assert_int_equal(parse_real("x", ".5", 0, 1, &value, NULL), DEFT_OK);
+    assert_true(value == 0.5);
+    assert_int_equal(parse_real("x", "1.", 0, 1, &value, NULL), DEFT_OK);
+    assert_true(value == 1);
 }
 
 static void words_are_listed_when_refused(void **unused) {
@@ -169,6 +207,8 @@ static void a_wait_is_named_at_most_every_ten_seconds(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(numbers_round_trip),
     cmocka_unit_test(what_is_no_number_is_refused),
+    cmocka_unit_test(real_numbers_round_trip),
+    cmocka_unit_test(what_is_no_real_number_is_refused),
     cmocka_unit_test(words_are_listed_when_refused),
     cmocka_unit_test(the_state_directory_follows_the_environment),
     cmocka_unit_test(the_state_directory_is_made_and_private),
