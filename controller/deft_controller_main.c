@@ -14,6 +14,7 @@
 #include "base/state_dir.h"
 #include "http/http_server.h"
 #include "jobs.h"
+#include "replay.h"
 #include "service.h"
 #include "store/store.h"
 
@@ -21,23 +22,31 @@
 #define MAIN_PATH_BYTES      4096u
 #define MAIN_THREADS         4u
 #define MAIN_MAX_CONNECTIONS 16384u
-/* Merging more than this was not harmless under averaged in every measurement
- * (docs/update-rules.md). */
-#define MAIN_MAX_MERGE  3u
-#define MAIN_EXIT_USAGE 2
+#define MAIN_EXIT_USAGE      2
+/* Far beyond any job; what is counted from here must not overflow. */
+#define MAIN_MAX_ITERATIONS 1000000000u
 
 struct main_options {
     const char *listen;
     uint16_t port;
     char db[MAIN_PATH_BYTES];
     const char *port_file;
-    uint32_t max_merge;
-    uint32_t max_delay;
+    struct wire_limits limits;
+    struct tuner_config tuner;
     enum tuner_mode mode;
     int verbose;
 };
 
-enum main_key { KEY_MAX_MERGE = 256, KEY_MAX_DELAY, KEY_PORT_FILE, KEY_MODE };
+enum main_key {
+    KEY_MAX_MERGE = 256,
+    KEY_MAX_DELAY,
+    KEY_EPSILON,
+    KEY_MIN_PROGRESS,
+    KEY_WARMUP,
+    KEY_GUARD,
+    KEY_PORT_FILE,
+    KEY_MODE,
+};
 
 /* glibc's argp looks it up by name, past the hidden default of this build. */
 __attribute__((visibility("default"))) const char *argp_program_version =
@@ -51,6 +60,13 @@ static const struct argp_option main_argp_options[] = {
     {"mode", KEY_MODE, "MODE", 0, "Of new jobs: off, observe or auto (observe)", 0},
     {"max-merge", KEY_MAX_MERGE, "K", 0, "Of new jobs: iterations merged at most (3)", 0},
     {"max-delay", KEY_MAX_DELAY, "N", 0, "Of new jobs: boundaries of delay at most (8)", 0},
+    {"epsilon", KEY_EPSILON, "E", 0,
+     "Of new jobs: excess loss over exact's at most, a fraction (0.01)", 0},
+    {"min-progress", KEY_MIN_PROGRESS, "P", 0,
+     "Of new jobs: progress per sample at least, as a fraction of exact's (0.5)", 0},
+    {"warmup", KEY_WARMUP, "N", 0, "First iterations of a job, which stay exact (100)", 0},
+    {"guard", KEY_GUARD, "N", 0,
+     "Iterations until a committed plan is first compared with exact again (2000)", 0},
     {"verbose", 'v', NULL, 0, "Log more", 0},
     {0}};
 
@@ -59,6 +75,49 @@ static void main_number(struct argp_state *state, const char *name, const char *
     struct deft_error error = {0};
     if (parse_u64(name, text, least, most, out, &error) != DEFT_OK) {
         argp_error(state, "%s", error.text);
+    }
+}
+
+static void main_fraction(struct argp_state *state, const char *name, const char *text,
+                          double *out) {
+    struct deft_error error = {0};
+    if (parse_real(name, text, 0, 1, out, &error) != DEFT_OK) {
+        argp_error(state, "%s", error.text);
+    }
+}
+
+/* The limits of new jobs, and how long things take. */
+static error_t main_parse_tuning(int key, const char *argument, struct argp_state *state) {
+    struct main_options *options = state->input;
+    uint64_t number = 0;
+    switch (key) {
+    case KEY_MAX_MERGE:
+        main_number(state, "--max-merge", argument, 1, DSCHED_MAX_MERGE, &number);
+        options->limits.max_merge = (uint32_t)number;
+        return 0;
+    case KEY_MAX_DELAY:
+        main_number(state, "--max-delay", argument, 0, DSCHED_MAX_DELAY, &number);
+        options->limits.max_delay = (uint32_t)number;
+        return 0;
+    case KEY_EPSILON:
+        main_fraction(state, "--epsilon", argument, &options->limits.epsilon);
+        return 0;
+    case KEY_MIN_PROGRESS:
+        main_fraction(state, "--min-progress", argument, &options->limits.min_progress);
+        return 0;
+    case KEY_WARMUP:
+        main_number(state, "--warmup", argument, 0, MAIN_MAX_ITERATIONS, &number);
+        options->tuner.n_warmup = (uint32_t)number;
+        return 0;
+    case KEY_GUARD:
+        main_number(state, "--guard", argument, 1, MAIN_MAX_ITERATIONS, &number);
+        options->tuner.n_guard = (uint32_t)number;
+        if (options->tuner.n_guard_most < options->tuner.n_guard) {
+            options->tuner.n_guard_most = options->tuner.n_guard;
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
 }
 
@@ -87,14 +146,6 @@ static error_t main_parse(int key, char *argument, struct argp_state *state) {
             argp_error(state, "--mode is '%s', expected off, observe or auto", argument);
         }
         return 0;
-    case KEY_MAX_MERGE:
-        main_number(state, "--max-merge", argument, 1, DSCHED_MAX_MERGE, &number);
-        options->max_merge = (uint32_t)number;
-        return 0;
-    case KEY_MAX_DELAY:
-        main_number(state, "--max-delay", argument, 0, DSCHED_MAX_DELAY, &number);
-        options->max_delay = (uint32_t)number;
-        return 0;
     case 'v':
         options->verbose = 1;
         return 0;
@@ -102,7 +153,7 @@ static error_t main_parse(int key, char *argument, struct argp_state *state) {
         argp_error(state, "'%s' was not expected", argument);
         return EINVAL;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return main_parse_tuning(key, argument, state);
     }
 }
 
@@ -172,11 +223,11 @@ static enum deft_status main_run(const struct main_options *options, const struc
     if (status != DEFT_OK) {
         return status;
     }
-    struct jobs_options jobs = {.store = service.store, .log = log, .mode = options->mode};
-    tuner_defaults(&jobs.tuner);
-    quantify_default_limits(&jobs.limits);
-    jobs.limits.max_merge = options->max_merge;
-    jobs.limits.max_delay = options->max_delay;
+    struct jobs_options jobs = {.store = service.store,
+                                .log = log,
+                                .tuner = options->tuner,
+                                .mode = options->mode,
+                                .limits = options->limits};
     const struct http_server_options http = {.listen_host = options->listen,
                                              .port = options->port,
                                              .n_threads = MAIN_THREADS,
@@ -215,17 +266,20 @@ int main(int argc, char **argv) {
         .options = main_argp_options,
         .parser = main_parse,
         .doc = "The controller of DeFT Tuner: takes the reports of training jobs, plans their "
-               "communication, and answers the REST API.\vExit status: 0 after SIGTERM or SIGINT, "
-               "1 when it cannot run, 2 for a wrong command line."};
-    struct main_options options = {.listen = "127.0.0.1",
-                                   .port = MAIN_PORT,
-                                   .max_merge = MAIN_MAX_MERGE,
-                                   .max_delay = 8,
-                                   .mode = TUNER_OBSERVE};
+               "communication, and answers the REST API. 'deft-controller replay --help' tells how "
+               "its decisions are checked.\v"
+               "Exit status: 0 after SIGTERM or SIGINT, 1 when it cannot run, 2 for a wrong "
+               "command line."};
+    struct main_options options = {.listen = "127.0.0.1", .port = MAIN_PORT, .mode = TUNER_OBSERVE};
     struct deft_error error = {0};
     struct log log;
     sigset_t signals;
     argp_err_exit_status = MAIN_EXIT_USAGE;
+    if (argc > 1 && strcmp(argv[1], "replay") == 0) {
+        return replay_main(argc - 1, argv + 1);
+    }
+    tuner_defaults(&options.tuner);
+    quantify_default_limits(&options.limits);
     (void)argp_parse(&argp, argc, argv, 0, NULL, &options);
     if (main_check_listen(options.listen, &error) != DEFT_OK) {
         (void)fprintf(stderr, "deft-controller: %s\n", error.text);

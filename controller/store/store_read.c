@@ -232,7 +232,8 @@ static enum deft_status read_decisions(struct store_db *db, const char *job,
         return store_db_fail(db, "be read", error);
     }
     (void)sqlite3_bind_text(s, 1, job, -1, SQLITE_STATIC);
-    while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW) {
+    int code = sqlite3_step(s);
+    for (; status == DEFT_OK && code == SQLITE_ROW; code = sqlite3_step(s)) {
         const struct store_decision decision = {
             .incarnation = sqlite3_column_int64(s, 0),
             .id = sqlite3_column_int64(s, 1),
@@ -245,7 +246,7 @@ static enum deft_status read_decisions(struct store_db *db, const char *job,
         };
         status = found(context, &decision, error);
     }
-    return status;
+    return status == DEFT_OK && code != SQLITE_DONE ? store_db_fail(db, "be read", error) : status;
 }
 
 enum deft_status store_read_decisions(struct store *store, const char *job, store_decision_fn found,

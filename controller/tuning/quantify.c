@@ -18,6 +18,8 @@
 /* Iterations the random walk looks ahead. */
 #define QUANTIFY_AHEAD 1000u
 
+/* Merging more than 3 was not harmless under averaged in every measurement
+ * (docs/update-rules.md). */
 void quantify_default_limits(struct wire_limits *limits) {
     *limits = (struct wire_limits){.max_merge = 3,
                                    .max_delay = 8,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tuning/tuner_window.h"
+#include "wire/utf8.h"
 
 static const char *const tuner_kind_names[TUNER_N_KINDS] = {
     "nothing", "solve",   "observed", "push",    "commit", "rollback",
@@ -224,6 +225,25 @@ void tuner_sample(struct tuner *tuner, const struct tuner_sample *sample,
     tuner_run_core(tuner, &evidence, out);
 }
 
+/* Foreign sentences, as they come back from a database: whole characters of UTF-8 only, '?' for the
+ * rest. The decision that quotes them can be replayed to the letter then. */
+static void tuner_quote(struct tuner_evidence *evidence, const char *text) {
+    size_t n_left = strlen(text);
+    size_t n = 0;
+    while (n_left > 0) {
+        size_t length = utf8_sequence_bytes(text, n_left);
+        size_t n_taken = length > 0 ? length : 1;
+        if (n + n_taken >= sizeof(evidence->text)) {
+            break;
+        }
+        memcpy(evidence->text + n, length > 0 ? text : "?", n_taken);
+        n += n_taken;
+        text += n_taken;
+        n_left -= n_taken;
+    }
+    evidence->text[n] = '\0';
+}
+
 void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, const char *text,
                   struct tuner_decision *out) {
     struct tuner_evidence evidence = {.event = TUNER_SOLUTION,
@@ -232,21 +252,21 @@ void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, const 
     if (proposal != NULL) {
         evidence.proposal = *proposal;
     }
-    (void)snprintf(evidence.text, sizeof(evidence.text), "%s", text);
+    tuner_quote(&evidence, text);
     tuner_run_core(tuner, &evidence, out);
 }
 
 void tuner_refused(struct tuner *tuner, uint64_t seq, const char *why, struct tuner_decision *out) {
     struct tuner_evidence evidence = {
         .event = TUNER_REFUSAL, .iteration = tuner->state.iteration, .plan_seq = seq};
-    (void)snprintf(evidence.text, sizeof(evidence.text), "%s", why);
+    tuner_quote(&evidence, why);
     tuner_run_core(tuner, &evidence, out);
 }
 
 void tuner_fused(struct tuner *tuner, uint64_t seq, uint64_t iteration, const char *why,
                  struct tuner_decision *out) {
     struct tuner_evidence evidence = {.event = TUNER_FUSE, .iteration = iteration, .plan_seq = seq};
-    (void)snprintf(evidence.text, sizeof(evidence.text), "%s", why);
+    tuner_quote(&evidence, why);
     tuner_run_core(tuner, &evidence, out);
 }
 

@@ -303,6 +303,69 @@ static void stored_inputs_give_the_same_decision(void **unused) {
     assert_true(n_replayed >= 15);
 }
 
+/* Whatever bytes a rank sends as its sentence. */
+static void sentences_of_ranks_are_quoted_to_the_letter(void **unused) {
+    uint64_t state = testing_seed();
+    (void)unused;
+    n_replayed = 0;
+    for (int i = 0; i < 300; i++) {
+        static const char *const pieces[] = {"a",    "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+                                             "\xff", "\xc3",     "\"",           "\n"};
+        char text[700] = "";
+        size_t n_pieces = testing_random_below(&state, 160);
+        struct tuner_decision decision;
+        struct job job;
+        for (size_t p = 0; p < n_pieces; p++) {
+            const char *piece = pieces[testing_random_below(&state, i % 2 == 0 ? 4 : 8)];
+            memcpy(text + strlen(text), piece, strlen(piece) + 1);
+        }
+        start(&job, decaying);
+        job.ignores_pushes = 1;
+        job_run(&job, 40);
+        assert_int_equal(job.last.kind, TUNER_PUSH);
+        tuner_refused(&job.tuner, job.pushed_seq, text, &decision);
+        assert_int_equal(decision.kind, TUNER_REFUSED);
+        replay(&job, &decision);
+    }
+    assert_true(n_replayed == 300);
+}
+
+/* Any byte of stored inputs changed: refused with a sentence, or decided in some way. */
+static void damaged_inputs_are_survived(void **unused) {
+    uint64_t state = testing_seed();
+    struct job job;
+    char *text = NULL;
+    int n_decided = 0;
+    (void)unused;
+    start(&job, decaying);
+    job_run(&job, 400);
+    assert_int_equal(job.last.kind, TUNER_COMMIT);
+    assert_int_equal(tuner_inputs_encode(&job.tuner.config, &job.last, &text, NULL), DEFT_OK);
+    for (int i = 0; i < 20000; i++) {
+        struct tuner_inputs inputs;
+        struct tuner_decision again;
+        struct deft_error error = {0};
+        char *altered = strdup(text);
+        assert_non_null(altered);
+        size_t n_changes = 1 + testing_random_below(&state, 3);
+        for (size_t c = 0; c < n_changes; c++) {
+            static const char bytes[] = "0123456789-e.,\"{}x";
+            size_t at = testing_random_below(&state, strlen(text));
+            altered[at] = bytes[testing_random_below(&state, sizeof(bytes) - 1)];
+        }
+        if (tuner_inputs_decode(altered, strlen(altered), &inputs, &error) == DEFT_OK) {
+            (void)tuner_core(&inputs.config, &inputs.before, &inputs.evidence, &again);
+            assert_true((unsigned)again.kind < TUNER_N_KINDS);
+            n_decided++;
+        } else {
+            assert_true(error.text[0] != '\0');
+        }
+        free(altered);
+    }
+    assert_in_range(n_decided, 1000, 19999);
+    free(text);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(losses_are_compared_before_a_plan_is_committed),
     cmocka_unit_test(the_comparison_is_repeated_ever_more_rarely),
@@ -315,5 +378,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_rising_rate_runs_exact),
     cmocka_unit_test(a_fuse_ends_a_plan_without_a_push),
     cmocka_unit_test(stored_inputs_give_the_same_decision),
+    cmocka_unit_test(sentences_of_ranks_are_quoted_to_the_letter),
+    cmocka_unit_test(damaged_inputs_are_survived),
 };
 TESTING_MAIN(cases)
