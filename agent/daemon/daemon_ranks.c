@@ -122,18 +122,24 @@ static enum deft_status daemon_ranks_on_ready(void *context, struct daemon_rank 
 
 static void daemon_ranks_on_event(struct daemon_ranks *ranks, struct daemon_rank *rank,
                                   const struct ipc_event *event) {
-    enum log_level level = event->kind == IPC_EVENT_REFUSED || event->kind == IPC_EVENT_FAILED
-                               ? LOG_LEVEL_WARNING
-                               : LOG_LEVEL_INFO;
-    static const char *const kinds[] = {"",           "runs plan", "refused plan", "has finished",
-                                        "has failed", "dropped"};
+    static const struct {
+        const char *what;
+        enum log_level level;
+    } kinds[] = {
+        [IPC_EVENT_SWITCHED] = {"runs plan", LOG_LEVEL_INFO},
+        [IPC_EVENT_REFUSED] = {"refused plan", LOG_LEVEL_WARNING},
+        [IPC_EVENT_FINISHED] = {"has finished", LOG_LEVEL_INFO},
+        [IPC_EVENT_FAILED] = {"has failed", LOG_LEVEL_WARNING},
+        [IPC_EVENT_DROPPED] = {"dropped", LOG_LEVEL_INFO},
+        [IPC_EVENT_FUSED] = {"has left plan", LOG_LEVEL_WARNING},
+    };
     if (event->kind == IPC_EVENT_FINISHED || event->kind == IPC_EVENT_FAILED) {
         rank->finished = 1;
     }
-    log_line(ranks->log, level,
+    log_line(ranks->log, kinds[event->kind].level,
              "rank %d %s: plan %" PRIu64 ", iteration %" PRIu64 ", count %" PRIu64 "%s%.200s",
-             rank->hello.rank, kinds[event->kind], event->plan_seq, event->iteration, event->count,
-             event->text[0] != '\0' ? ": " : "", event->text);
+             rank->hello.rank, kinds[event->kind].what, event->plan_seq, event->iteration,
+             event->count, event->text[0] != '\0' ? ": " : "", event->text);
     if (rank->phase == DAEMON_RANK_READY) {
         daemon_batch_event(&ranks->batch, (uint32_t)rank->hello.rank, event, clock_monotonic_ns());
     }

@@ -98,11 +98,9 @@ static void averaged_work(struct deft_runtime *rt, uint32_t b, struct engine_op 
     struct engine_lane *into = engine_lane_of(engine, engine->generation);
     struct kernels_norms norms = {0, 0};
     uint32_t n_older = 0;
-    double landing_own_sq = 0;
     double rest_own_sq = 0;
     if (landing != NULL) {
         int bad = kernels_is_poisoned(bucket->dtype, landing->link_op.data);
-        landing_own_sq = landing->own_sq; /* the new generation may take its place */
         from = engine_lane_of(engine, landing->generation);
         averaged_count(rt, landing, bad);
         boundary_retire(rt, landing);
@@ -132,9 +130,9 @@ static void averaged_work(struct deft_runtime *rt, uint32_t b, struct engine_op 
     }
     if (from != NULL) {
         boundary_add(&rt->record.grad_sq_mean, norms.landed_sq);
-        boundary_add(&rt->record.change_sq_local, landing_own_sq);
+        boundary_add(&rt->record.change_sq_local, landing->own_sq);
     }
-    if (capture) {
+    if (capture) { /* maybe in the place of the one that has landed */
         into->ops[b].own_sq = n_older > 1 ? rest_own_sq : norms.own_sq;
         if (engine->gen_bad || !isfinite(norms.own_sq)) {
             kernels_poison(bucket->dtype, into->ops[b].link_op.data);

@@ -2,6 +2,7 @@
  * through rings, plans and events through the mailbox. Without an agent it tries again, ever more
  * rarely. */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +86,7 @@ static void telemetry_fill_hello(const struct deft_runtime *rt, struct ipc_hello
     hello->restart_count = options->restart_count;
     hello->optimizer = (uint32_t)options->optimizer;
     hello->momentum = options->momentum;
-    hello->learning_rate = options->learning_rate;
+    hello->learning_rate = isfinite(options->learning_rate) ? options->learning_rate : 0;
     hello->batch_per_rank = options->batch_per_rank;
     hello->max_pending_bytes = options->max_pending_bytes;
     (void)snprintf(hello->job_id, sizeof(hello->job_id), "%s", options->job_id);

@@ -101,6 +101,7 @@ static void with_script(const struct world_rank *self, struct deft_options *opti
     const struct script *script = job->context;
     options->capabilities = SMALL_JOB_ALL_CAN;
     options->write_back = script->write_back;
+    options->learning_rate = (double)NAN; /* unknown */
     options->agent_socket = script->agent != NULL ? agent_peer_socket(script->agent) : "";
     options->first_plan = script->first_plan;
     options->first_plan_bytes = script->first_plan_bytes;
@@ -410,6 +411,7 @@ static void check_events(const struct agent_peer_rank *rank, const struct small_
     assert_int_equal(rank->n_iterations, log->n_iterations);
     for (uint64_t t = 0; t < log->n_iterations; t++) {
         assert_int_equal(rank->iterations[t].plan_seq, log->plans[t]);
+        assert_true(isnan(rank->iterations[t].learning_rate));
     }
 }
 

@@ -22,6 +22,7 @@ struct shared {
     uint32_t n_steps;
     int nan_rank; /* -1: none */
     uint64_t nan_step;
+    uint32_t nan_element;
     double w[N_RANKS][N];
     double v[N_RANKS][N];
     uint64_t skipped[N_RANKS];
@@ -82,7 +83,7 @@ static void one_step(struct rank_state *state) {
         g[i] = gradient_of(state->self->rank, state->step, i, state->w[i]);
     }
     if (state->self->rank == state->shared->nan_rank && state->step == state->shared->nan_step) {
-        g[N - 1] = (double)NAN;
+        g[state->shared->nan_element] = (double)NAN;
     }
     deft_forward_begin(rt);
     deft_backward_begin(rt);
@@ -321,13 +322,15 @@ static void run_reference(const struct shared *shared, double *out) {
 
 /* --- the cases -------------------------------------------------------------------------------- */
 
-/* Two buckets that cut tensor b; one delay for a whole generation. */
-static int make_plan(uint64_t *random, enum dsched_rule rule, struct dsched_plan *out) {
+/* Two buckets that cut tensor b; one delay for a whole generation. Where the rule allows it every
+ * fourth plan, by `number`, keeps several generations in flight. */
+static int make_plan(uint64_t *random, enum dsched_rule rule, int number, struct dsched_plan *out) {
     static const uint64_t sizes[2] = {N_FIRST, N - N_FIRST};
     static const uint8_t types[2] = {DSCHED_F64, DSCHED_F64};
     struct dsched_table table = {.n_tensors = 2, .elements = sizes, .dtypes = types};
     int merges = rule == DSCHED_DELAYED || rule == DSCHED_AVERAGED;
-    uint32_t n_generations = merges ? 1 + (uint32_t)testing_random_below(random, 3) : 1;
+    int is_deep = merges && number % 4 == 0;
+    uint32_t n_generations = merges && !is_deep ? 1 + (uint32_t)testing_random_below(random, 3) : 1;
     assert_int_equal(dsched_plan_init(out, 2, n_generations), DSCHED_OK);
     out->rule = rule;
     out->n_links = 1;
@@ -335,7 +338,8 @@ static int make_plan(uint64_t *random, enum dsched_rule rule, struct dsched_plan
     out->buckets[1] = (struct dsched_bucket){7, N};
     for (uint32_t g = 0; g < n_generations; g++) {
         uint8_t delay = rule == DSCHED_LOOKAHEAD ? 1 : (uint8_t)testing_random_below(random, 5);
-        out->merge[g] = merges ? (uint16_t)(1 + testing_random_below(random, 3)) : 1;
+        delay = is_deep ? 3 + delay % 2 : delay;
+        out->merge[g] = merges && !is_deep ? (uint16_t)(1 + testing_random_below(random, 3)) : 1;
         out->ops[2 * (size_t)g].delay = out->ops[2 * (size_t)g + 1].delay =
             rule == DSCHED_EXACT ? 0 : delay;
     }
@@ -349,7 +353,7 @@ static void check_rule(enum dsched_rule rule) {
         double expected[N];
         shared->nan_rank = -1;
         shared->n_steps = 3 + (uint32_t)testing_random_below(&random, 20);
-        if (make_plan(&random, rule, &shared->plan)) {
+        if (make_plan(&random, rule, n, &shared->plan)) {
             n++;
             world_run(N_RANKS, NULL, 1, NULL, DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE,
                       shared, train);
@@ -394,15 +398,18 @@ static void nan_on_one_rank_is_skipped_by_all(void **state) {
     for (int n = 0; n < 24;) {
         struct shared *shared = calloc(1, sizeof(*shared));
         shared->nan_rank = n % N_RANKS;
+        shared->nan_element = n % 8 < 4 ? N_FIRST : N - 1; /* in the first bucket, in the second */
         shared->n_steps = 16;
         shared->nan_step = CONTROL_LAG + 1 + testing_random_below(&random, 12);
-        if (make_plan(&random, (enum dsched_rule)(n % 4), &shared->plan)) {
+        if (make_plan(&random, (enum dsched_rule)(n % 4), n / 4, &shared->plan)) {
             n++;
             world_run(N_RANKS, NULL, 1, NULL, DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE,
                       shared, train);
             for (int r = 0; r < N_RANKS; r++) {
                 assert_true(shared->skipped[r] >= 1);
                 assert_int_equal(shared->skipped[r], shared->skipped[0]);
+                assert_true(shared->plan.rule != DSCHED_EXACT ||
+                            isnan(shared->landed_sq[r][shared->nan_step]));
                 assert_memory_equal(shared->w[r], shared->w[0], sizeof(shared->w[0]));
                 for (uint32_t i = 0; i < N; i++) {
                     assert_true(isfinite(shared->w[r][i]) && isfinite(shared->v[r][i]));
