@@ -69,13 +69,16 @@ enum deft_status cli_controller_url(const char *wished, char out[CLI_CONTROLLER_
     return status;
 }
 
-static enum deft_status cli_controller_request(const char *url, const char *path, int timeout_ms,
-                                               struct http_reply *out, struct deft_error *error) {
+/* `body` NULL: a GET. */
+static enum deft_status cli_controller_request(const char *url, const char *path, const char *body,
+                                               int timeout_ms, struct http_reply *out,
+                                               struct deft_error *error) {
     struct http_client *client = NULL;
     struct http_reply reply = {0};
     enum deft_status status = http_client_open(url, &client, error);
     if (status == DEFT_OK) {
-        status = http_client_request(client, "GET", path, NULL, timeout_ms, &reply, error);
+        status = http_client_request(client, body == NULL ? "GET" : "PUT", path, body, timeout_ms,
+                                     &reply, error);
     }
     http_client_close(client);
     if (status == DEFT_OK && reply.status != 200) {
@@ -95,14 +98,19 @@ static enum deft_status cli_controller_request(const char *url, const char *path
 enum deft_status cli_controller_health(const char *url, struct deft_error *error) {
     struct http_reply reply = {0};
     enum deft_status status =
-        cli_controller_request(url, "/healthz", CLI_CONTROLLER_HEALTH_MS, &reply, error);
+        cli_controller_request(url, "/healthz", NULL, CLI_CONTROLLER_HEALTH_MS, &reply, error);
     http_reply_done(&reply);
     return status;
 }
 
 enum deft_status cli_controller_get(const char *url, const char *path, struct http_reply *out,
                                     struct deft_error *error) {
-    return cli_controller_request(url, path, CLI_CONTROLLER_TIMEOUT_MS, out, error);
+    return cli_controller_request(url, path, NULL, CLI_CONTROLLER_TIMEOUT_MS, out, error);
+}
+
+enum deft_status cli_controller_put(const char *url, const char *path, const char *body,
+                                    struct http_reply *out, struct deft_error *error) {
+    return cli_controller_request(url, path, body, CLI_CONTROLLER_TIMEOUT_MS, out, error);
 }
 
 enum deft_status cli_controller_path(const char *collection, const char *id, const char *rest,

@@ -30,6 +30,10 @@ DEFT_NODISCARD enum deft_status cli_controller_health(const char *url, struct de
 DEFT_NODISCARD enum deft_status cli_controller_get(const char *url, const char *path,
                                                    struct http_reply *out,
                                                    struct deft_error *error);
+/* PUT of JSON, likewise. */
+DEFT_NODISCARD enum deft_status cli_controller_put(const char *url, const char *path,
+                                                   const char *body, struct http_reply *out,
+                                                   struct deft_error *error);
 /* "/api/v1/COLLECTION/{id}REST" with the id escaped. */
 #define CLI_CONTROLLER_PATH_BYTES (3 * WIRE_ID_BYTES + 64)
 DEFT_NODISCARD enum deft_status cli_controller_path(const char *collection, const char *id,

@@ -62,23 +62,76 @@ static void cmd_job_ratio(const char *label, double ratio) {
     }
 }
 
+/* What is said of a loss state (dsched/loss.h); the name itself for one of a newer controller. */
+static const char *cmd_job_loss_words(const char *state) {
+    static const char *const words[][2] = {
+        {"absent", "none was given"},
+        {"fine", "usable"},
+        {"few", "too few so far"},
+        {"constant", "always the same value"},
+        {"sparse", "far fewer values than iterations"},
+        {"missing", "none lately"},
+        {"broken", "not finite lately"},
+        {"unsettled", "has jumped and not come back yet"},
+        {"stepped", "the same value for many iterations, not that of batches"},
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strcmp(state, words[i][0]) == 0) {
+            return words[i][1];
+        }
+    }
+    return state;
+}
+
+static void cmd_job_plan(const struct wire_job *job) {
+    if (job->plan_seq == 0) {
+        (void)printf("%-12s the built-in exact plan\n", "plan");
+        return;
+    }
+    (void)printf("%-12s %s (number %llu): %s, merge %u, delay %u", "plan", job->plan,
+                 (unsigned long long)job->plan_seq, job->rule, job->merge, job->delay);
+    if (isfinite(job->updates_per_step)) {
+        (void)printf(", %.2f updates per step", job->updates_per_step);
+    }
+    if (job->progress > 0 && job->progress < 1) {
+        (void)printf(", costs %.1f %% more samples", 100 / job->progress - 100);
+    }
+    (void)printf("\n");
+}
+
+static void cmd_job_convergence(const struct wire_job *job) {
+    if (isfinite(job->loss)) {
+        (void)printf("%-12s %.4g, %s\n", "loss", job->loss, cmd_job_loss_words(job->loss_state));
+    } else if (job->loss_state[0] != '\0') {
+        (void)printf("%-12s %s\n", "loss", cmd_job_loss_words(job->loss_state));
+    }
+    if (isfinite(job->noise_samples)) {
+        (void)printf("%-12s %.3g samples\n", "noise scale", job->noise_samples);
+    }
+    if (isfinite(job->disagreement)) {
+        (void)printf("%-12s %.3g of the ranks' mean change\n", "disagreement", job->disagreement);
+    }
+    (void)printf("%-12s merge %u, delay %u", "limits", job->max_merge, job->max_delay);
+    if (isfinite(job->epsilon) && isfinite(job->min_progress)) {
+        (void)printf(", epsilon %g, progress %g", job->epsilon, job->min_progress);
+    }
+    if (isfinite(job->loss_floor)) {
+        (void)printf(", loss floor %g", job->loss_floor);
+    }
+    (void)printf("\n");
+}
+
 static void cmd_job_print(const struct wire_job *job) {
     (void)printf("%-12s %s\n%-12s %s\n%-12s %s\n", "job", job->id, "name", job->name, "user",
                  job->user);
     (void)printf("%-12s %s, mode %s, tuner %s\n", "state", job->state, job->mode,
                  job->phase[0] != '\0' ? job->phase : "idle");
+    if (job->status[0] != '\0') {
+        (void)printf("%-12s %s\n", "status", job->status);
+    }
     (void)printf("%-12s %u\n%-12s %llu\n", "ranks", job->n_ranks, "iterations",
                  (unsigned long long)job->iterations);
-    if (job->plan_seq == 0) {
-        (void)printf("%-12s the built-in exact plan\n", "plan");
-    } else {
-        (void)printf("%-12s %s (number %llu): %s, merge %u, delay %u", "plan", job->plan,
-                     (unsigned long long)job->plan_seq, job->rule, job->merge, job->delay);
-        if (isfinite(job->updates_per_step)) {
-            (void)printf(", %.2f updates per step", job->updates_per_step);
-        }
-        (void)printf("\n");
-    }
+    cmd_job_plan(job);
     cmd_job_duration("step before", job->exact_step_ns);
     cmd_job_duration("step now", job->step_ns);
     cmd_job_duration("predicted", job->predicted_step_ns);
@@ -87,6 +140,7 @@ static void cmd_job_print(const struct wire_job *job) {
     if (isfinite(job->coverage)) {
         (void)printf("%-12s %.2f\n", "coverage", job->coverage);
     }
+    cmd_job_convergence(job);
     (void)printf("%-12s %u, %u rolled back\n", "switches", job->n_switches, job->n_rollbacks);
     (void)printf("%-12s %s\n%-12s %s\n", "registered", job->registered_at, "updated",
                  job->updated_at);
@@ -145,7 +199,8 @@ static int cmd_job_main(int argc, char **argv) {
         .options = cmd_job_table,
         .parser = cmd_job_parse,
         .args_doc = "ID",
-        .doc = "Shows one job: state, plan, step times, gain, and every decision with its reason."};
+        .doc = "Shows one job: state, plan, step times, gain, what its losses and gradients say, "
+               "its limits, and every decision with its reason."};
     struct cmd_job_input input = {0};
     struct deft_error error = {0};
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);

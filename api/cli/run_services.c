@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/state_dir.h"
 #include "cli.h"
+#include "cli_program.h"
 #include "run_spawn.h"
 
 #define RUN_SERVICES_FIRST_RETRY_NS INT64_C(500000000)
@@ -26,22 +27,9 @@
 #define RUN_SERVICES_END_NS         INT64_C(5000000000)
 #define RUN_SERVICES_TICK_MS        10
 
-/* Next to our own executable, so that a build tree or an unusual prefix works; else by PATH. */
 static void run_services_find(struct run_service *service, const char *name) {
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
     service->name = name;
-    if (slash != NULL) {
-        *slash = '\0';
-        if (state_dir_join(self, name, service->program, sizeof(service->program), NULL) ==
-                DEFT_OK &&
-            access(service->program, X_OK) == 0) {
-            return;
-        }
-    }
-    (void)snprintf(service->program, sizeof(service->program), "%s", name);
+    cli_program_find(name, service->program);
 }
 
 static void run_services_pause(void) {

@@ -155,20 +155,26 @@ enum deft_status wire_mode_decode(const char *text, size_t n_bytes, struct wire_
     return DEFT_OK;
 }
 
-enum deft_status wire_limits_encode(const struct wire_limits *in, char **out,
-                                    struct deft_error *error) {
-    return wire_shape_encode(&limits_shape, "the limits", in, out, error);
-}
-
-static enum deft_status limits_check_share(const char *field, double *share, double absent,
+/* NaN: absent. */
+static enum deft_status limits_check_share(const char *field, double share,
                                            struct deft_error *error) {
-    if (isnan(*share)) {
-        *share = absent;
-    }
-    if (*share < 0 || *share > 1) {
-        return deft_fail(error, DEFT_INVALID, 0, "%s: 0..1 was expected, not %g", field, *share);
+    if (share < 0 || share > 1) {
+        return deft_fail(error, DEFT_INVALID, 0, "%s: 0..1 was expected, not %g", field, share);
     }
     return DEFT_OK;
+}
+
+static enum deft_status limits_check(const struct wire_limits *limits, struct deft_error *error) {
+    enum deft_status status = limits_check_share("epsilon", limits->epsilon, error);
+    return status == DEFT_OK ? limits_check_share("min_progress", limits->min_progress, error)
+                             : status;
+}
+
+enum deft_status wire_limits_encode(const struct wire_limits *in, char **out,
+                                    struct deft_error *error) {
+    enum deft_status status = limits_check(in, error);
+    return status == DEFT_OK ? wire_shape_encode(&limits_shape, "the limits", in, out, error)
+                             : status;
 }
 
 enum deft_status wire_limits_decode(const char *text, size_t n_bytes, struct wire_limits *out,
@@ -177,14 +183,17 @@ enum deft_status wire_limits_decode(const char *text, size_t n_bytes, struct wir
     enum deft_status status =
         wire_shape_decode(&limits_shape, "the limits", text, n_bytes, &limits, error);
     if (status == DEFT_OK) {
-        status = limits_check_share("epsilon", &limits.epsilon, DSCHED_DEFAULT_EPSILON_FRAC, error);
+        status = limits_check(&limits, error);
     }
-    if (status == DEFT_OK) {
-        status = limits_check_share("min_progress", &limits.min_progress, DSCHED_DEFAULT_FLOOR_FRAC,
-                                    error);
+    if (status != DEFT_OK) {
+        return status;
     }
-    if (status == DEFT_OK) {
-        *out = limits;
+    if (isnan(limits.epsilon)) {
+        limits.epsilon = DSCHED_DEFAULT_EPSILON_FRAC;
     }
-    return status;
+    if (isnan(limits.min_progress)) {
+        limits.min_progress = DSCHED_DEFAULT_FLOOR_FRAC;
+    }
+    *out = limits;
+    return DEFT_OK;
 }
