@@ -1,18 +1,14 @@
 /* The controller as users run it: a process of its own, a database in a folder of its own, agents
  * that speak HTTP, and a kill -9 now and then. */
-#include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "controller_child.h"
 #include "talk.h"
 #include "testing.h"
 #include "wire/wire.h"
@@ -20,92 +16,12 @@
 #define N_RANKS   2u
 #define N_TENSORS 8u
 
-struct controller {
-    char dir[64];
-    char db[96];
-    pid_t pid;
-    int log_fd; /* its standard error */
-    uint16_t port;
-    rlim_t file_bytes; /* 0: no limit on the size of its files */
-};
-
-/* --- the process
- * ---------------------------------------------------------------------------------- */
-
-static pid_t spawn(const struct controller *c, int *out_log_fd) {
-    int ends[2];
-    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        const struct rlimit limit = {c->file_bytes, c->file_bytes};
-        if (c->file_bytes > 0) { /* writes beyond fail, as on a full disk */
-            (void)signal(SIGXFSZ, SIG_IGN);
-            (void)setrlimit(RLIMIT_FSIZE, &limit);
-        }
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed case leaves nothing behind */
-        (void)dup2(ends[1], STDERR_FILENO);
-        (void)execl(DEFT_CONTROLLER, DEFT_CONTROLLER, "--port", "0", "--db", c->db, "--mode",
-                    "auto", (char *)NULL);
-        _exit(127);
-    }
-    (void)close(ends[1]);
-    *out_log_fd = ends[0];
-    return pid;
-}
-
-/* Reads the log up to `needle`; returns what was read, malloc'ed. */
-static char *wait_log(const struct controller *c, const char *needle) {
-    size_t n = 0;
-    char *text = calloc(1, 1 << 20);
-    assert_non_null(text);
-    while (strstr(text, needle) == NULL || text[n - 1] != '\n') {
-        struct pollfd wait = {.fd = c->log_fd, .events = POLLIN};
-        if (poll(&wait, 1, (int)(testing_deadline_ns(60) / 1000000)) != 1) {
-            fail_msg("the controller has not said '%s', but: %s", needle, text);
-        }
-        ssize_t got = read(c->log_fd, text + n, 1); /* not a byte beyond the line */
-        if (got != 1) {
-            fail_msg("the controller ended before it said '%s': %s", needle, text);
-        }
-        n++;
-    }
-    return text;
-}
-
-static void launch(struct controller *c) {
-    c->pid = spawn(c, &c->log_fd);
-    char *text = wait_log(c, "listening on ");
-    c->port = (uint16_t)strtoul(strstr(text, " port ") + 6, NULL, 10);
-    free(text);
-}
-
-static int halt(struct controller *c, int signal_number) {
-    int status = 0;
-    assert_int_equal(kill(c->pid, signal_number), 0);
-    assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
-    (void)close(c->log_fd);
-    return status;
-}
+/* Without a warm-up, which has a case of its own elsewhere. */
+static const char *const options[] = {"--warmup", "0", NULL};
 
 static void start(struct controller *c) {
-    memset(c, 0, sizeof(*c));
-    (void)snprintf(c->dir, sizeof(c->dir), "/tmp/deft-controller-test-XXXXXX");
-    assert_non_null(mkdtemp(c->dir));
-    (void)snprintf(c->db, sizeof(c->db), "%s/deft.db", c->dir);
-    launch(c);
-}
-
-static void stop(struct controller *c) {
-    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock"};
-    int status = halt(c, SIGTERM);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-        char path[128];
-        (void)snprintf(path, sizeof(path), "%s%s", c->db, suffixes[i]);
-        (void)unlink(path);
-    }
-    assert_int_equal(rmdir(c->dir), 0); /* nothing else was left there */
+    controller_child_prepare(c, options);
+    controller_child_launch(c);
 }
 
 /* --- the agent
@@ -236,7 +152,7 @@ static uint64_t tune(const struct controller *c, const char *incarnation) {
     free(event);
     assert_int_equal(send_report(c, incarnation, 2, 40, 5, 0), 2);
     assert_int_equal(send_report(c, incarnation, 3, 45, 200, 1), 3);
-    free(wait_log(c, "commit at iteration"));
+    free(controller_child_await_log(c, "commit at iteration"));
     (void)close(fd);
     return 4;
 }
@@ -279,7 +195,7 @@ static void plans_are_pushed_and_committed(void **unused) {
     assert_int_equal(profile.forward_ns, 60000000);
     dsched_profile_done(&profile);
     free(text);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static void restarts_keep_plan_and_number(void **unused) {
@@ -291,8 +207,8 @@ static void restarts_keep_plan_and_number(void **unused) {
     start(&c);
     (void)register_job(&c, "j", "start-1", incarnation);
     (void)tune(&c, incarnation);
-    (void)halt(&c, SIGKILL);
-    launch(&c);
+    (void)controller_child_halt(&c, SIGKILL);
+    controller_child_launch(&c);
     assert_int_equal(register_job(&c, "j", "start-1", path), 3);
     assert_string_equal(path, incarnation);
     (void)snprintf(path, sizeof(path), "%s/events", incarnation);
@@ -313,7 +229,7 @@ static void restarts_keep_plan_and_number(void **unused) {
     assert_int_equal(job.n_rollbacks, 0);
     assert_true(job.gain > 1.85 && job.gain < 1.95);
     assert_int_equal(job.iterations, 445);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static void reports_count_once(void **unused) {
@@ -334,7 +250,7 @@ static void reports_count_once(void **unused) {
     assert_int_equal(send_report(&c, incarnation, 3, 5, 20, 0), 3);
     read_iterations(&c, incarnation, &n, &updates);
     assert_true(n == 25 && updates == 25);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 /* Reports go on while the controller is killed, again and again, with an answer outstanding: what
@@ -369,10 +285,10 @@ static void kills_lose_nothing_acknowledged(void **unused) {
                               path, strlen(text));
         talk_send(fd, head, (size_t)length);
         talk_send(fd, text, strlen(text));
-        (void)halt(&c, SIGKILL);
+        (void)controller_child_halt(&c, SIGKILL);
         (void)close(fd);
         free(text);
-        launch(&c);
+        controller_child_launch(&c);
         char again[128];
         uint64_t committed = register_job(&c, "j", "start-1", again);
         assert_true(committed == acknowledged || committed == acknowledged + 1);
@@ -383,7 +299,7 @@ static void kills_lose_nothing_acknowledged(void **unused) {
         }
     }
     assert_true(acknowledged > 10);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static void a_second_controller_is_refused(void **unused) {
@@ -392,14 +308,14 @@ static void a_second_controller_is_refused(void **unused) {
     (void)unused;
     start(&c);
     struct controller second = c;
-    second.pid = spawn(&second, &second.log_fd);
-    char *text = wait_log(&second, "another controller has the database");
+    controller_child_spawn(&second);
+    char *text = controller_child_await_log(&second, "another controller has the database");
     assert_int_equal(waitpid(second.pid, &status, 0), second.pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
     (void)close(second.log_fd);
     free(text);
     free(talk_expect(c.port, "GET", "/readyz", NULL, 200));
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static void registrations_must_agree(void **unused) {
@@ -418,7 +334,7 @@ static void registrations_must_agree(void **unused) {
     assert_non_null(strstr(answer, "\"field\":\"table_hash\""));
     free(answer);
     free(text);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static void operators_steer(void **unused) {
@@ -458,7 +374,7 @@ static void operators_steer(void **unused) {
                    "\"finished\"},{\"rank\":1,\"kind\":\"finished\"}]}",
                    (unsigned long long)seq);
     free(talk_expect(c.port, "POST", path, body, 200));
-    free(wait_log(&c, "is finished"));
+    free(controller_child_await_log(&c, "is finished"));
     read_job(&c, "j", &job);
     assert_string_equal(job.state, "finished");
     char *list = talk_expect(c.port, "GET", "/api/v1/jobs?state=finished&user=user-1", NULL, 200);
@@ -467,7 +383,7 @@ static void operators_steer(void **unused) {
     list = talk_expect(c.port, "GET", "/api/v1/jobs?state=running", NULL, 200);
     assert_true(talk_number(list, "total") == 0);
     free(list);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static void hostile_requests_are_survived(void **unused) {
@@ -529,7 +445,7 @@ static void hostile_requests_are_survived(void **unused) {
     assert_int_equal(strncmp(spec, "openapi: 3.1", 12), 0);
     free(spec);
     free(talk_expect(c.port, "GET", "/healthz", NULL, 200));
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 /* The disk fills up: reports are refused with a reason, what is known is still served. */
@@ -542,9 +458,9 @@ static void a_full_disk_is_told(void **unused) {
     int status = 200;
     (void)unused;
     start(&c);
-    (void)halt(&c, SIGTERM);
+    (void)controller_child_halt(&c, SIGTERM);
     c.file_bytes = 1u << 20;
-    launch(&c);
+    controller_child_launch(&c);
     (void)register_job(&c, "j", "start-1", incarnation);
     (void)snprintf(path, sizeof(path), "%s/reports", incarnation);
     while (status == 200 && seq < 200) {
@@ -571,15 +487,15 @@ static void a_full_disk_is_told(void **unused) {
     free(talk_read_until(fd, "event: mode"));
     (void)close(fd);
     /* Room again: what was refused is taken now, once. */
-    (void)halt(&c, SIGTERM);
+    (void)controller_child_halt(&c, SIGTERM);
     c.file_bytes = 0;
-    launch(&c);
+    controller_child_launch(&c);
     assert_int_equal(send_report(&c, incarnation, seq, (seq - 1) * 200, 200, 0), seq);
     double n = 0;
     double updates = 0;
     read_iterations(&c, incarnation, &n, &updates);
     assert_true(n == (double)seq * 200 && updates == n);
-    stop(&c);
+    controller_child_stop(&c);
 }
 
 static const struct CMUnitTest cases[] = {
