@@ -77,6 +77,10 @@ static double quantify_part_samples(const struct quantify *quantify) {
 
 static void quantify_add_norms(struct quantify *quantify, const struct quantify_sample *sample) {
     double q = sample->grad_sq_local;
+    /* The first gradients of a training run, and single jumps, are hundreds of times larger than
+     * the rest: means would be theirs alone. */
+    int is_usual = quantify->n_grad_sq >= (uint64_t)QUANTIFY_SMOOTH &&
+                   q <= quantify->grad_sq * DSCHED_NORM_JUMP * DSCHED_NORM_JUMP;
     if (isfinite(q) && q >= 0 && q <= DSCHED_MAX_MEASURED) {
         quantify->n_grad_sq++;
         double weight = quantify->n_grad_sq < (uint64_t)QUANTIFY_SMOOTH
@@ -84,7 +88,7 @@ static void quantify_add_norms(struct quantify *quantify, const struct quantify_
                             : 1.0 / QUANTIFY_SMOOTH;
         quantify->grad_sq += weight * (q - quantify->grad_sq);
     }
-    if (sample->is_exact && !isnan(q) && !isnan(sample->grad_sq_mean)) {
+    if (sample->is_exact && is_usual && !isnan(q) && !isnan(sample->grad_sq_mean)) {
         const struct dsched_noise_part part = {.part_norm2 = q,
                                                .mean_norm2 = sample->grad_sq_mean,
                                                .n_parts = quantify->job.n_ranks,
