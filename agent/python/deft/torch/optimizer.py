@@ -61,6 +61,7 @@ class SynchronisedOptimizer:
         plain = {key: value for key, value in state_dict.items() if key != _KEY}
         super().load_state_dict(plain)  # type: ignore[misc]
         self._deft_session.states.rebind()
+        self._deft_session.noise.begin()
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """For parameters that wrap() has seen, such as some that another group gave up."""

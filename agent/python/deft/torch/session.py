@@ -23,6 +23,7 @@ from deft import errors, native
 from deft.torch import lr_rule, preview
 from deft.torch.buffers import Buffers
 from deft.torch.memory import DTYPES, Aliases, is_dense, laid_out_like
+from deft.torch.noise import Noise
 from deft.torch.states import States
 
 LOG = logging.getLogger("deft")
@@ -63,11 +64,12 @@ class Slot:
 class Settings:
     """How wrap() was asked to behave."""
 
-    def __init__(self, find_unused: bool, bucket_view: bool, lr_rule_name: str,
-                 average_buffers: bool) -> None:
+    def __init__(self, find_unused: bool, bucket_view: bool, delayed_lr_rule: str,
+                 averaged_lr_rule: str, average_buffers: bool) -> None:
         self.find_unused = find_unused
         self.bucket_view = bucket_view
-        self.lr_rule = lr_rule_name
+        self.delayed_lr_rule = delayed_lr_rule
+        self.averaged_lr_rule = averaged_lr_rule
         self.average_buffers = average_buffers
 
 
@@ -91,6 +93,8 @@ class Session:
         self.on_close: Callable[[], None] = lambda: None
         self.buffers = Buffers(runtime)
         self.states = States(runtime, optimizer, self.slots)
+        self.noise = Noise(runtime, optimizer, world, settings.averaged_lr_rule)
+        self._ran = "exact"  # the rule of the present iteration
         self._aliases = Aliases()
         self._used: Optional[torch.Tensor] = None  # [n parameters] 1: this rank used it
         self._used_weights: Optional[torch.Tensor] = None  # the parameter that this gradient has
@@ -132,6 +136,8 @@ class Session:
             self.slots.append(Slot(number, name, parameter))
         self.states.register()
         self.runtime.commit()
+        self._ran = self.rule
+        self.noise.begin()
 
     def _states_are_replaced(self) -> None:
         self._warn("states", f"{type(self.optimizer).__name__} replaces its state in every step, "
@@ -267,6 +273,7 @@ class Session:
             self._used.copy_(torch.tensor([float(slot.was_given) for slot in self.slots]))
             self.runtime.grad_ready(0, self._used.data_ptr())
         self._due = True
+        self.runtime.learning_rate(float(self.optimizer.param_groups[0].get("lr", math.nan)))
         self._take(self.runtime.step())
 
     # --- the boundary ----------------------------------------------------------------------------
@@ -404,8 +411,12 @@ class Session:
             return
         if self.joined_at is not None and not self._is_before_join(update):
             return
-        with lr_rule.merged(self.optimizer, self.settings.lr_rule,
-                            update.merge if self.rule == "delayed" else 1):
+        if self._ran == "averaged":
+            with self.noise.own_step():
+                self._inner()
+            return
+        with lr_rule.merged(self.optimizer, self.settings.delayed_lr_rule,
+                            update.merge if self._ran == "delayed" else 1):
             self._inner()
 
     def _is_before_join(self, update: native.Update) -> bool:
@@ -428,6 +439,19 @@ class Session:
         self.should_stop = self.should_stop or bool(update.stop_agreed)
         self.finished = bool(update.finish_agreed)
         self._drain_agreed = self._drain_agreed or bool(update.drain_agreed)
+        ran, self._ran = self._ran, self.rule
+        if ran == "averaged":
+            if self._ran == "averaged":
+                self.noise.boundary()
+            else:
+                self._leave_averaged()
+        elif self._ran == "averaged":
+            self.noise.begin()
+
+    def _leave_averaged(self) -> None:
+        """The ranks are alike, after a drain or a switch to another rule."""
+        self.states.align_steps()
+        self.noise.leave()
 
     def _drain_if_agreed(self) -> None:
         """Somebody's wish for a drain, agreed on at the last boundary; before anything else that
@@ -468,7 +492,7 @@ class Session:
             slot.parameter.grad = gradient
         self.phase = Phase.IDLE
         if was_averaged:
-            self.states.align_steps()
+            self._leave_averaged()
         if self.settings.average_buffers:
             self.buffers.average()
 

@@ -116,6 +116,7 @@ def _finish(session: Session) -> None:
     root = _longest(session, own)
     session.share([slot.parameter for slot in session.slots] + session.buffers.list(), root)
     _share_state(session, root)
+    session.noise.begin()
 
 
 def _share_state(session: Session, root: int) -> None:

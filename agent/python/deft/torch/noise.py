@@ -1,0 +1,146 @@
+"""The learning rate of the Adam family under the rule averaged. Ours.
+
+Adam divides by the root of its second moment v. Under exact v sees the mean gradient of n ranks,
+whose expected square is s + N / n, element by element: s is the square of the true gradient, N the
+variance of one rank's. Under averaged each rank's v sees its own gradients, s + N. The first
+moments do not differ so: their mean over the ranks is exact's. The mean step is thus too short by
+the root of v_own / v_exact, which is 1 without noise and sqrt(n) where there is nothing else.
+
+So the rate of each own step is multiplied by
+
+    f = sqrt(1 + (rho - 1) * y)        1 <= f <= sqrt(n)
+
+    rho = clamp(<|u_r|^2> / |<u_r>|^2, 1, n)    u_r = g_r / sqrt(v_r), <> the mean over the ranks
+    y = (1 - beta2^s) / (1 - beta2^t)           the share of own gradients in v
+
+after s own steps of t in all: v comes from exact and turns into the rank's own over 1 / (1 - beta2)
+steps. u and not g, since then each element counts as it does in the step: the ratio of |g|^2 alone
+is that of the few largest gradients, which have the least noise (measured: docs/update-rules.md).
+Decoupled weight decay is divided by f, so that decay per sample stays.
+
+A drain, or a switch to another rule, leaves v divided by f^2: as exact would have it, so that the
+rate outside this rule is the user's, and nothing has to be remembered with a checkpoint.
+
+rho is measured by one small deft_average after the own steps 1, 2, 4, .. 64, 128, 192, ..: a sample
+of at most 4096 elements of u (16 kB), another one each time, the same ones on all ranks. All ranks
+thus have the same f, bit for bit.
+"""
+import contextlib
+import math
+from typing import Iterator, List, Optional, Tuple
+
+import torch
+
+from deft import native
+from deft.torch import lr_rule
+
+RULES = ("noise", "none")
+
+SAMPLE = 4096  # elements; the root of 1 / SAMPLE is the error of one measurement, about 2 %
+EVERY = 64  # own steps from one measurement to the next
+NEWEST = 0.25  # the least weight of the newest measurement
+
+
+def _is_due(n_steps: int) -> bool:
+    return n_steps % EVERY == 0 or (n_steps < EVERY and n_steps & (n_steps - 1) == 0)
+
+
+class Noise:
+    """Follows the boundaries of one session; all ranks call the same methods at the same ones."""
+
+    def __init__(self, runtime: native.Runtime, optimizer: torch.optim.Optimizer, world: int,
+                 rule: str) -> None:
+        self._runtime = runtime
+        self._optimizer = optimizer
+        self._world = world
+        self.is_on = (rule == "noise" and world > 1
+                      and isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)))
+        self._n_own = 0  # s, by boundaries, since a rank may leave a step out
+        self._n_before = 0  # t - s
+        self._n_measured = 0
+        self._ratio = 1.0  # rho
+        self._sample: Optional[torch.Tensor] = None
+
+    def factors(self, n_own: int) -> List[float]:
+        """f of each group after `n_own` own steps."""
+        shares = [(1 - beta2 ** n_own) / (1 - beta2 ** (n_own + self._n_before))
+                  if n_own > 0 and 0 < beta2 < 1 else float(n_own > 0)
+                  for beta2 in (float(group["betas"][1])
+                                for group in self._optimizer.param_groups)]
+        return [math.sqrt(1 + (self._ratio - 1) * share) for share in shares]
+
+    def begin(self) -> None:
+        """What v holds now is exact's: at the start, after a drain, at a switch to averaged."""
+        self._n_own = self._n_measured = 0
+        self._n_before = max((int(state.get("step", 0))
+                              for state in self._optimizer.state.values()), default=0)
+        self._ratio, self._sample = 1.0, None
+
+    @contextlib.contextmanager
+    def own_step(self) -> Iterator[None]:
+        """Around a step of the optimizer with this rank's own gradients."""
+        if not self.is_on:
+            yield
+            return
+        factors = self.factors(self._n_own + 1)
+        with lr_rule.scaled(self._optimizer, factors, [1 / factor for factor in factors]):
+            yield
+        if _is_due(self._n_own + 1):
+            self._sample = self._take_sample()
+
+    def boundary(self) -> None:
+        """Collective. Between two iterations under averaged. Nothing is measured when a rank has
+        made no step: its gradient was not finite, or it has no more input."""
+        if not self.is_on:
+            return
+        self._n_own += 1
+        if not _is_due(self._n_own):
+            return
+        sample, self._sample = self._sample, None
+        if sample is None:
+            sample = torch.zeros(sum(len(part) for _, part in self._sampled()) + 2)
+        self._runtime.average(sample.data_ptr(), sample.numel(), native.F32)
+        mean, own = float(sample[:-2].square().sum()), float(sample[-2])
+        if float(sample[-1]) > 1 - 0.5 / self._world and own > 0:
+            self._n_measured += 1
+            inverse, newest = 1 / self._ratio, max(1 / self._n_measured, NEWEST)
+            inverse += newest * (min(max(mean / own, 1 / self._world), 1.0) - inverse)
+            self._ratio = 1 / inverse
+
+    def leave(self) -> None:
+        """The states of all ranks have become their mean: v becomes what exact would have."""
+        if not self.is_on:
+            return
+        for group, factor in zip(self._optimizer.param_groups, self.factors(self._n_own)):
+            for parameter in group["params"]:
+                state = self._optimizer.state.get(parameter, {})
+                for key in ("exp_avg_sq", "max_exp_avg_sq"):
+                    if key in state:
+                        state[key].mul_(factor ** -2)
+        self.begin()
+
+    def _sampled(self) -> Iterator[Tuple[torch.Tensor, range]]:
+        """The parameters, and which elements of them take part this time: every stride-th of all,
+        the same ones on all ranks."""
+        parameters = [p for group in self._optimizer.param_groups for p in group["params"]
+                      if p.requires_grad]
+        stride = -(-sum(p.numel() for p in parameters) // SAMPLE)
+        at = 7919 * self._n_measured % stride  # a prime: another phase each time
+        for parameter in parameters:
+            yield parameter, range(at, parameter.numel(), stride)
+            at = (at - parameter.numel()) % stride
+
+    def _take_sample(self) -> torch.Tensor:
+        """[n sampled + 2]: u, the sum of its squares, 1."""
+        parts = []
+        for parameter, part in self._sampled():
+            state = self._optimizer.state.get(parameter, {})
+            if parameter.grad is None or "exp_avg_sq" not in state:
+                parts.append(torch.zeros(len(part)))
+                continue
+            at = slice(part.start, part.stop, part.step)
+            root = state["exp_avg_sq"].reshape(-1)[at].float().sqrt()
+            gradient = parameter.grad.reshape(-1)[at].float()
+            parts.append(torch.where(root > 0, gradient / root, torch.zeros_like(root)))
+        u = torch.cat(parts)
+        return torch.cat([u, u.square().sum().view(1), torch.ones(1)])
