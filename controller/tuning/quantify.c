@@ -50,6 +50,12 @@ static void quantify_estimate(struct quantify *quantify) {
     double floor = quantify->limits.loss_floor;
     dsched_loss_get(&quantify->loss, isfinite(floor) ? floor : DSCHED_UNKNOWN, &quantify->estimate);
     quantify->estimate_age = 0;
+    if (quantify->estimate.state == DSCHED_LOSS_ABSENT &&
+        quantify->loss.n_iterations < DSCHED_LOSS_MIN) { /* after a restart they may still come */
+        quantify->estimate.state = DSCHED_LOSS_FEW;
+        (void)snprintf(quantify->estimate.text, sizeof(quantify->estimate.text),
+                       "no loss yet since the start or a restart");
+    }
 }
 
 void quantify_init(struct quantify *quantify, const struct quantify_job *job,

@@ -187,16 +187,22 @@ static void core_start_triple(struct core *core) {
     core->state->n_triples = core->evidence->n_triples;
 }
 
+static void core_commit_uncompared(struct core *core) {
+    char text[256];
+    (void)snprintf(text, sizeof(text), "its losses were not compared: %.200s",
+                   core->evidence->text);
+    core_commit(core, text);
+}
+
 static void core_guard_canary(struct core *core) {
     struct tuner_state *state = core->state;
     const struct tuner_evidence *evidence = core->evidence;
-    char text[256];
-    if (!state->is_real || core_waits_for_loss(evidence->loss_state)) {
+    if (!state->is_real || core_waits_for_loss(evidence->loss_state) ||
+        evidence->loss_state == DSCHED_LOSS_FEW) { /* after a restart, and soon enough */
         return;
     }
     if (evidence->loss_state != DSCHED_LOSS_FINE) {
-        (void)snprintf(text, sizeof(text), "its losses were not compared: %.200s", evidence->text);
-        core_commit(core, text);
+        core_commit_uncompared(core);
     } else if (!state->is_paired) {
         core_start_triple(core); /* after a restart of the controller */
     } else if (evidence->wants == DSCHED_DRIFT_EXACT) {
@@ -236,6 +242,9 @@ static void core_guard_comparing(struct core *core) {
         return;
     }
     if (!state->is_paired) {
+        if (!state->is_committed) {
+            core_start_triple(core);
+        }
         core_resume(core, "the comparison was cut short");
     } else if (evidence->n_triples != state->n_triples) {
         (void)snprintf(text, sizeof(text), "the loss falls as it does under exact (z = %.1f)",
@@ -387,7 +396,11 @@ static void core_switched(struct core *core) {
     if (phase == TUNER_RESUMING) {
         state->phase = state->is_committed || !state->is_paired ? TUNER_COMMITTED : TUNER_CANARY;
         if (!state->is_committed && !state->is_paired) {
-            core_commit(core, "the loss falls as it does under exact");
+            if (core->evidence->n_triples != state->n_triples) {
+                core_commit(core, "the loss falls as it does under exact");
+            } else {
+                core_commit_uncompared(core);
+            }
         }
         return;
     }

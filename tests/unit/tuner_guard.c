@@ -198,6 +198,61 @@ static void what_is_wrong_with_the_loss_is_in_the_decision(void **unused) {
     assert_non_null(strstr(job.last.reason, "not compared"));
 }
 
+/* --- restarts --------------------------------------------------------------------------------- */
+
+static void restart(struct job *job) {
+    struct tuner restored;
+    char *text = NULL;
+    assert_int_equal(tuner_state_encode(&job->tuner, &text, NULL), DEFT_OK);
+    tuner_init(&restored, &job->tuner.config, job->tuner.state.mode, &job->tuner.quantify.job,
+               &job->tuner.quantify.limits);
+    assert_int_equal(tuner_state_decode(text, &restored, NULL), DEFT_OK);
+    tuner_resume(&restored);
+    job->tuner = restored;
+    free(text);
+}
+
+/* Whenever it is restarted: what hurts is never committed, what does not is, after its losses have
+ * been compared. */
+static void a_restart_does_not_skip_the_comparison(void **unused) {
+    (void)unused;
+    for (int at = 36; at < 240; at += 4) {
+        struct job job;
+        start(&job, diverging);
+        job_run(&job, at);
+        restart(&job);
+        job_run(&job, 1000);
+        if (job.counts[TUNER_COMMIT] > 0 || is_on_plan(&job)) {
+            fail_msg("restarted at %d: %s", at, job.last.reason);
+        }
+        start(&job, stationary);
+        job_run(&job, at);
+        int was_committed = job.counts[TUNER_COMMIT];
+        restart(&job);
+        job_run(&job, 1000);
+        assert_int_equal(job.counts[TUNER_COMMIT], 1);
+        assert_int_equal(job.counts[TUNER_ROLL_BACK], 0);
+        assert_int_equal(job.counts[TUNER_COMPARE], job.counts[TUNER_RESUME]);
+        assert_in_range(job.counts[TUNER_COMPARE], 1, 3);
+        assert_true(was_committed || strstr(job.last.reason, "not compared") == NULL);
+    }
+}
+
+/* Losses that become useless while exact runs for them. */
+static double freezing(struct job *job) {
+    return job->iteration < 76 ? 0.7 + 0.05 * job_noise(job) : 0.7;
+}
+
+static void a_comparison_that_cannot_end_claims_nothing(void **unused) {
+    struct job job;
+    (void)unused;
+    start(&job, freezing);
+    job_run(&job, 600);
+    assert_int_equal(job.counts[TUNER_COMPARE], 1);
+    assert_int_equal(job.last.kind, TUNER_COMMIT);
+    assert_non_null(strstr(job.last.reason, "not compared"));
+}
+
 /* --- warm-up ---------------------------------------------------------------------------------- */
 
 static void the_first_iterations_run_exact(void **unused) {
@@ -374,6 +429,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(stationary_losses_are_not_blamed),
     cmocka_unit_test(hostile_streams_never_flap),
     cmocka_unit_test(what_is_wrong_with_the_loss_is_in_the_decision),
+    cmocka_unit_test(a_restart_does_not_skip_the_comparison),
+    cmocka_unit_test(a_comparison_that_cannot_end_claims_nothing),
     cmocka_unit_test(the_first_iterations_run_exact),
     cmocka_unit_test(a_rising_rate_runs_exact),
     cmocka_unit_test(a_fuse_ends_a_plan_without_a_push),
