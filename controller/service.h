@@ -8,6 +8,14 @@
 #include "jobs.h"
 #include "store/store.h"
 
+/* What a route asks for. */
+enum service_need {
+    SERVICE_OPERATOR, /* also where nothing is said */
+    SERVICE_VIEWER,   /* or an operator */
+    SERVICE_AGENT,    /* of the job or incarnation in the path, or an operator */
+    SERVICE_NOBODY,   /* open */
+};
+
 struct service {
     struct store *store;
     struct jobs *jobs;

@@ -2,10 +2,8 @@
 
 #include "wire/utf8.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* Deeper paths than any route has are unknown paths. */
 #define ROUTE_MAX_SEGMENTS 12u
@@ -130,16 +128,4 @@ enum deft_status http_route_find(const struct http_route *routes, size_t n_route
     }
     *out = found;
     return DEFT_OK;
-}
-
-int http_route_host_is_literal(const char *host) {
-    size_t length = strcspn(host, ":");
-    if (host[0] == '[') {
-        size_t n = strspn(host + 1, "0123456789abcdefABCDEF:.");
-        return n > 0 && host[1 + n] == ']';
-    }
-    if (length == strlen("localhost") && strncasecmp(host, "localhost", length) == 0) {
-        return 1;
-    }
-    return length > 0 && strspn(host, "0123456789.") == length;
 }

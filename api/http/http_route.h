@@ -24,7 +24,4 @@ DEFT_NODISCARD enum deft_status http_route_find(const struct http_route *routes,
                                                 const char *method, char *path,
                                                 struct http_route_match *out);
 
-/* 1 when Host names an address literal or localhost, with or without a port. */
-int http_route_host_is_literal(const char *host);
-
 #endif

@@ -16,6 +16,7 @@
 struct http_stream {
     struct http_streams *owner;
     uint64_t number;
+    uint64_t user;            /* whose it is, as `authorize` said */
     int fd;                   /* of the connection, watched for the peer's end */
     struct http_stream *next; /* owner->lock */
 
@@ -180,7 +181,7 @@ void http_stream_release(struct http_stream *stream) {
 }
 
 enum deft_status http_stream_open(struct http_streams *streams, struct MHD_Connection *connection,
-                                  struct http_stream **out_stream,
+                                  uint64_t user, struct http_stream **out_stream,
                                   struct MHD_Response **out_response) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -197,6 +198,7 @@ enum deft_status http_stream_open(struct http_streams *streams, struct MHD_Conne
         return DEFT_NO_MEMORY;
     }
     stream->owner = streams;
+    stream->user = user;
     stream->fd = info != NULL ? info->connect_fd : -1;
     stream->connection = connection;
     stream->references = 3; /* caller, connection, response */
@@ -318,6 +320,27 @@ enum deft_status http_streams_start(uint32_t heartbeat_ms, struct http_streams *
     }
     *out = streams;
     return DEFT_OK;
+}
+
+void http_streams_check(struct http_streams *streams, int (*keeps)(uint64_t user, void *context),
+                        void *context) {
+    (void)pthread_mutex_lock(&streams->lock);
+    for (struct http_stream *s = streams->first; s != NULL; s = s->next) {
+        if (!keeps(s->user, context)) {
+            stream_end(s, 0);
+        }
+    }
+    (void)pthread_mutex_unlock(&streams->lock);
+}
+
+size_t http_streams_count(struct http_streams *streams) {
+    size_t n = 0;
+    (void)pthread_mutex_lock(&streams->lock);
+    for (const struct http_stream *s = streams->first; s != NULL; s = s->next) {
+        n++;
+    }
+    (void)pthread_mutex_unlock(&streams->lock);
+    return n;
 }
 
 void http_streams_end(struct http_streams *streams) {

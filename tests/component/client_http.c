@@ -51,10 +51,10 @@ static void answer_events(struct http_request *request, void *context) {
 
 static struct http_server *start_server(struct http_client **out_client) {
     static const struct http_route routes[] = {
-        {"POST", "/echo/{name}", answer_echo},
-        {"GET", "/large", answer_large},
-        {"GET", "/busy", answer_busy},
-        {"GET", "/events", answer_events},
+        {"POST", "/echo/{name}", answer_echo, 0},
+        {"GET", "/large", answer_large, 0},
+        {"GET", "/busy", answer_busy, 0},
+        {"GET", "/events", answer_events, 0},
     };
     const struct http_server_options options = {.listen_host = "127.0.0.1",
                                                 .n_threads = 1,

@@ -145,9 +145,9 @@ static void peer_events(struct http_request *request, void *context) {
 
 struct controller_peer *controller_peer_start(uint16_t port) {
     static const struct http_route routes[] = {
-        {"POST", "/api/v1/jobs/{job}/incarnations", peer_register},
-        {"POST", "/api/v1/incarnations/{id}/reports", peer_report},
-        {"GET", "/api/v1/incarnations/{id}/events", peer_events},
+        {"POST", "/api/v1/jobs/{job}/incarnations", peer_register, 0},
+        {"POST", "/api/v1/incarnations/{id}/reports", peer_report, 0},
+        {"GET", "/api/v1/incarnations/{id}/events", peer_events, 0},
     };
     struct controller_peer *peer = calloc(1, sizeof(*peer));
     assert_non_null(peer);

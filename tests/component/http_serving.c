@@ -67,9 +67,9 @@ static void handle_later(struct http_request *request, void *context) {
 }
 
 static const struct http_route routes[] = {
-    {"POST", "/echo", handle_echo},  {"GET", "/things/{name}", handle_query},
-    {"GET", "/busy", handle_busy},   {"GET", "/stream", handle_stream},
-    {"GET", "/later", handle_later},
+    {"POST", "/echo", handle_echo, 0},  {"GET", "/things/{name}", handle_query, 0},
+    {"GET", "/busy", handle_busy, 0},   {"GET", "/stream", handle_stream, 0},
+    {"GET", "/later", handle_later, 0},
 };
 
 static void start(struct fixture *fixture, uint32_t n_threads) {
@@ -392,9 +392,9 @@ static void handle_storm_stream(struct http_request *request, void *context) {
 
 /* Clients that come and go at every moment, from several threads. */
 static void storms_are_survived(void **unused) {
-    static const struct http_route storm_routes[] = {{"POST", "/echo", handle_echo},
-                                                     {"GET", "/things/{name}", handle_query},
-                                                     {"GET", "/stream", handle_storm_stream}};
+    static const struct http_route storm_routes[] = {{"POST", "/echo", handle_echo, 0},
+                                                     {"GET", "/things/{name}", handle_query, 0},
+                                                     {"GET", "/stream", handle_storm_stream, 0}};
     struct fixture f = {0};
     struct storm storms[4];
     pthread_t threads[4];

@@ -47,6 +47,7 @@ LIBRARIES = {
     "cjson/*": ["api/wire/*"],
     "cJSON.h": ["api/wire/*"],
     "microhttpd.h": ["api/http/*"],
+    "gnutls/*": ["api/http/*"],
     "curl/*": ["api/client/*"],
     "gloo/*": ["agent/link/*.cc"],
     "slurm/*": ["slurm/*"],

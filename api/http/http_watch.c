@@ -1,0 +1,106 @@
+#include "http_watch.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+/* Deadlines are looked at this often within one patience. */
+#define WATCH_LOOKS 8
+
+/* With the lock held. */
+static void watch_look(struct http_watch *watch, int64_t now_ns) {
+    for (struct http_conn *conn = watch->first; conn != NULL; conn = conn->next) {
+        if (conn->deadline_ns != 0 && now_ns > conn->deadline_ns) {
+            conn->deadline_ns = 0;
+            watch->n_too_slow++;
+            (void)shutdown(conn->fd, SHUT_RDWR);
+        }
+    }
+}
+
+static void *watch_run(void *context) {
+    struct http_watch *watch = context;
+    (void)pthread_mutex_lock(&watch->lock);
+    while (!watch->stopping) {
+        int64_t until_ns = clock_monotonic_ns() + watch->patience_ns / WATCH_LOOKS;
+        struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
+        (void)pthread_cond_timedwait(&watch->wake, &watch->lock, &until);
+        watch_look(watch, clock_monotonic_ns());
+    }
+    (void)pthread_mutex_unlock(&watch->lock);
+    return NULL;
+}
+
+enum deft_status http_watch_start(struct http_watch *watch, int64_t patience_ns,
+                                  struct deft_error *error) {
+    pthread_condattr_t monotonic;
+    *watch = (struct http_watch){.patience_ns = patience_ns};
+    (void)pthread_mutex_init(&watch->lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&watch->wake, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    int code = thread_start(&watch->thread, watch_run, watch);
+    if (code != 0) {
+        (void)pthread_cond_destroy(&watch->wake);
+        (void)pthread_mutex_destroy(&watch->lock);
+        return deft_fail(error, DEFT_IO, code, "connections cannot be watched: %s",
+                         strerrordesc_np(code));
+    }
+    watch->has_thread = 1;
+    return DEFT_OK;
+}
+
+void http_watch_stop(struct http_watch *watch) {
+    if (watch->has_thread) {
+        (void)pthread_mutex_lock(&watch->lock);
+        watch->stopping = 1;
+        (void)pthread_cond_signal(&watch->wake);
+        (void)pthread_mutex_unlock(&watch->lock);
+        (void)pthread_join(watch->thread, NULL);
+        (void)pthread_cond_destroy(&watch->wake);
+        (void)pthread_mutex_destroy(&watch->lock);
+        watch->has_thread = 0;
+    }
+}
+
+void http_watch_add(struct http_watch *watch, struct http_conn *conn) {
+    (void)pthread_mutex_lock(&watch->lock);
+    conn->deadline_ns = clock_monotonic_ns() + watch->patience_ns;
+    conn->previous = NULL;
+    conn->next = watch->first;
+    if (conn->next != NULL) {
+        conn->next->previous = conn;
+    }
+    watch->first = conn;
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
+void http_watch_remove(struct http_watch *watch, struct http_conn *conn) {
+    (void)pthread_mutex_lock(&watch->lock);
+    if (conn->previous != NULL) {
+        conn->previous->next = conn->next;
+    } else {
+        watch->first = conn->next;
+    }
+    if (conn->next != NULL) {
+        conn->next->previous = conn->previous;
+    }
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
+void http_watch_expect(struct http_watch *watch, struct http_conn *conn, int is_due,
+                       int64_t extra_ns) {
+    (void)pthread_mutex_lock(&watch->lock);
+    conn->deadline_ns = is_due ? clock_monotonic_ns() + watch->patience_ns + extra_ns : 0;
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
+uint64_t http_watch_too_slow(struct http_watch *watch) {
+    (void)pthread_mutex_lock(&watch->lock);
+    uint64_t n = watch->n_too_slow;
+    (void)pthread_mutex_unlock(&watch->lock);
+    return n;
+}
