@@ -1,0 +1,240 @@
+"""Part of tests/bench/convergence: merged gradients on Fashion-MNIST, plain torch in one process.
+
+A perceptron (784-64-10) under plain SGD at constant rates. Merging k iterations is a batch of k B:
+the parameters do not move within a generation. e(k) of McCandlish et al. is about the best rate for
+each batch size, so rates are searched for each k; what becomes of k at exact's rate, at k times it
+and at sqrt(k) times it is shown beside. Prediction: q and Q of exact's iterations, with the
+gradients of 2 to 8 parts of the batch as those of ranks, go through convergence_facts.
+"""
+import json
+import math
+import subprocess
+from multiprocessing import get_context
+
+import figures
+import page
+
+MERGES = (1, 2, 4, 8)
+RANKS = (2, 4, 8)
+MEMORY = 100  # iterations, as the controller has it
+HIDDEN = 64
+N_EVALUATION = 2000
+EVERY = 256  # samples between two evaluations
+SMOOTH = 2  # points to either side that curves are averaged over: small batches make them rough
+ENOUGH = 0.85  # of the target: a run that is so far ends
+ROOT2 = math.sqrt(2)
+STEPS_MOST = 8  # of the search, to either side
+
+_data = {}
+
+
+def _prepare(images, labels):
+    """In each worker."""
+    import torch
+    torch.set_num_threads(1)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    images, labels = images.view(len(images), -1)[order], labels[order]
+    _data["train"] = images[:-N_EVALUATION], labels[:-N_EVALUATION]
+    _data["evaluation"] = images[-N_EVALUATION:], labels[-N_EVALUATION:]
+
+
+def parameters(seed):
+    import torch
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for n_in, n_out in ((784, HIDDEN), (HIDDEN, 10)):
+        weight = torch.randn(n_in, n_out, generator=generator) * math.sqrt(2 / n_in)
+        made += [weight.requires_grad_(), torch.zeros(n_out).requires_grad_()]
+    return made
+
+
+def loss_of(made, images, labels):
+    import torch
+    hidden = torch.relu(images @ made[0] + made[1])
+    return torch.nn.functional.cross_entropy(hidden @ made[2] + made[3], labels)
+
+
+def gradients_of(made, rows):
+    import torch
+    images, labels = _data["train"]
+    return torch.autograd.grad(loss_of(made, images[rows], labels[rows]), made)
+
+
+def norm2(gradients):
+    return float(sum((g * g).sum() for g in gradients))
+
+
+def mean_of(parts):
+    return [sum(gradients) / len(parts) for gradients in zip(*parts)]
+
+
+def train(seed, batch, rate, samples, enough, n_ranks=0):
+    """Evaluated losses every EVERY samples, from before the first on; with ranks also (q, Q) of
+    each iteration. Ends early below `enough`, or when it diverges."""
+    import torch
+    made = parameters(seed)
+    generator = torch.Generator().manual_seed(100 + seed)
+    losses, norms = [], []
+    for taken in range(0, samples, batch):
+        if taken % EVERY == 0 or batch > EVERY:
+            with torch.no_grad():
+                losses.append(float(loss_of(made, *_data["evaluation"])))
+            if not enough < losses[-1] < 20:
+                break
+        rows = torch.randint(len(_data["train"][0]), (batch,), generator=generator)
+        if n_ranks:
+            parts = [gradients_of(made, part) for part in rows.view(n_ranks, -1)]
+            gradients = mean_of(parts)
+            norms.append((sum(map(norm2, parts)) / n_ranks, norm2(gradients)))
+        else:
+            gradients = gradients_of(made, rows)
+        with torch.no_grad():
+            for weight, gradient in zip(made, gradients):
+                weight -= rate * gradient
+    return losses, norms
+
+
+def samples_to(curves, batch, target):
+    """Where the mean of the curves is down to `target`, by the loss's logarithm between points."""
+    every = max(EVERY, batch)
+    n = max(map(len, curves))
+    raw = [sum(curve[min(i, len(curve) - 1)] for curve in curves) / len(curves)
+           for i in range(n)]
+    half = SMOOTH * EVERY // every
+    means = [sum(raw[i - half:i + half + 1]) / (2 * half + 1) for i in range(half, n - half)]
+    for i, (before, after) in enumerate(zip(means, means[1:])):
+        if after <= target:
+            return every * (i + half + math.log(before / target) / math.log(before / after))
+    return math.inf
+
+
+class Search:
+    """Samples to the target, for rates that are powers of sqrt(2) times a first one."""
+
+    def __init__(self, pool, batch, target, seeds):
+        self.pool, self.batch, self.target, self.seeds = pool, batch, target, seeds
+        self.first = 0.04 * math.sqrt(batch / 16)
+        self.most = 60_000
+        self.known = {}
+
+    def at(self, merge, step):
+        if (merge, step) not in self.known:
+            batch = merge * self.batch
+            work = [(seed, batch, self.rate(step), self.most, ENOUGH * self.target)
+                    for seed in range(self.seeds)]
+            curves = [losses for losses, _ in self.pool.starmap(train, work, 1)]
+            self.known[merge, step] = samples_to(curves, batch, self.target)
+        return self.known[merge, step]
+
+    def rate(self, step):
+        return self.first * ROOT2 ** step
+
+    def best(self, merge, start):
+        """The step with the least samples around `start`, which is bracketed."""
+        step = start
+        for _ in range(STEPS_MOST):
+            better = min((step - 1, step, step + 1), key=lambda s: self.at(merge, s))
+            if better == step:
+                break
+            step = better
+        return step
+
+    def least(self, merge, step):
+        """Of the parabola through the best step and its neighbours, in logarithms."""
+        here, low, high = (self.at(merge, s) for s in (step, step - 1, step + 1))
+        if not all(map(math.isfinite, (here, low, high))):
+            return here
+        here, low, high = map(math.log, (here, low, high))
+        bend = low + high - 2 * here
+        return math.exp(here - (high - low) ** 2 / (8 * bend)) if bend > 0 else math.exp(here)
+
+
+def predict(pool, facts, batch, rate, samples, seeds):
+    """Ranks -> {k: e(k) over the run}, and the noise scale at its end; means over the seeds."""
+    found = {}
+    for n_ranks in RANKS:
+        work = [(seed, batch, rate, samples, 0, n_ranks) for seed in range(seeds)]
+        answers = []
+        for _, norms in pool.starmap(train, work, 1):
+            lines = "".join(f"{q!r} {big!r} {n_ranks} {batch / n_ranks}\n" for q, big in norms)
+            done = subprocess.run([str(facts), "progress", str(MEMORY), str(batch),
+                                   *map(str, MERGES)], input=lines.encode(),
+                                  stdout=subprocess.PIPE, check=True)
+            answers.append(json.loads(done.stdout))
+        found[n_ranks] = {k: sum(a[f"whole_{k}"] for a in answers) / seeds for k in MERGES}
+        found[n_ranks]["noise_samples"] = sum(a["noise_samples"] for a in answers) / seeds
+    return found
+
+
+def compare(pool, facts, batch, target, seeds):
+    search = Search(pool, batch, target, seeds)
+    first = search.best(1, 1)
+    exact = search.least(1, first)
+    search.most = int(10 * exact)
+    rows, step = [], first
+    predicted = predict(pool, facts, batch, search.rate(first), int(exact), seeds)
+    for merge in MERGES:
+        doublings = int(math.log2(merge))
+        step = search.best(merge, step + (merge > 1))
+        rows.append({
+            "batch": batch, "target": target, "merge": merge, "seeds": seeds,
+            "rate": search.rate(step), "samples": search.least(merge, step),
+            "measured": exact / search.least(merge, step),
+            "kept": exact / search.at(merge, first),
+            "sqrt": exact / search.at(merge, first + doublings),
+            "times_k": exact / search.at(merge, first + 2 * doublings),
+            "noise_samples": predicted[max(RANKS)]["noise_samples"],
+            "predicted": {str(n): predicted[n][merge] for n in RANKS}})
+    return rows
+
+
+def measure(facts, quick, load_images):
+    """`load_images` is that of tests/bench/accuracy."""
+    images, labels = load_images("train")
+    cases = ((16, 0.5),) if quick else ((16, 0.5), (64, 0.45))
+    seeds = 4 if quick else 12
+    with get_context("fork").Pool(2, _prepare, (images, labels)) as pool:
+        return [row for batch, target in cases
+                for row in compare(pool, facts, batch, target, seeds)]
+
+
+def error(row):
+    """Relative, of the prediction with the most ranks."""
+    return row["predicted"][str(max(RANKS))] / row["measured"] - 1
+
+
+def summary(rows):
+    return {"efficiency_real_error_frac": max(abs(error(row)) for row in rows)}
+
+
+def texts(rows):
+    lines = [[row["batch"], f"{row['target']:g}", row["merge"], f"{row['rate']:.3f}",
+              f"{row['samples']:,.0f}", f"{row['measured']:.3f}",
+              *(f"{row['predicted'][n]:.3f}" for n in RANKS), f"{100 * error(row):+.1f} %",
+              f"{row['kept']:.2f}", f"{row['sqrt']:.2f}", f"{row['times_k']:.2f}"]
+             for row in rows]
+    return {"real": page.table(
+        ["B", "loss", "k", "best rate", "samples", "measured e(k)",
+         *(f"predicted, {n} ranks" for n in RANKS), f"error, {max(RANKS)} ranks",
+         "exact's rate", "√k times", "k times"], lines, 0)}
+
+
+def draw(rows):
+    cases = sorted({(row["batch"], row["target"]) for row in rows})
+    figure, axes = figures.panels(len(cases), sharey=True)
+    for axis, (batch, target) in zip(axes, cases):
+        mine = [row for row in rows if (row["batch"], row["target"]) == (batch, target)]
+        merges = [row["merge"] for row in mine]
+        lines = [[row["predicted"][str(n)] for row in mine] for n in RANKS]
+        axis.fill_between(merges, [min(v) for v in zip(*lines)], [max(v) for v in zip(*lines)],
+                          color=figures.BLUE, alpha=0.25, linewidth=0)
+        axis.plot(merges, lines[-1], color=figures.BLUE)
+        axis.plot(merges, [row["measured"] for row in mine], "o", color=figures.BLUE, mfc="none")
+        axis.plot(merges, [row["kept"] for row in mine], "s:", color=figures.ORANGE, mfc="none")
+        figures.name(axis, merges[-1], lines[-1][-1], "predicted (line),\nbest rate (dots)",
+                     figures.BLUE)
+        figures.name(axis, merges[-1], mine[-1]["kept"], "exact's rate kept", figures.ORANGE)
+        axis.set(title=f"batch {batch}, to a loss of {target:g}", xlabel="iterations merged, k",
+                 xlim=(0.5, 14 if len(cases) > 1 else 11), ylim=(0, 1.08), xticks=(1, 2, 4, 8))
+    axes[0].set_ylabel("progress per sample, exact = 1")
+    figures.write(figure, "convergence-real")
