@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "store/store_db.h"
 
 /* One per HTTP thread is enough; further ones are closed after use. */
@@ -30,6 +31,7 @@ struct store {
     size_t n_queued;
     size_t n_queued_bytes;
     int stopping;
+    int64_t batch_ns; /* when the writer began with its batch; 0: it has none */
     struct store_health health;
     unsigned n_idle;
     struct store_db *idle[STORE_MAX_IDLE_READERS];
@@ -93,6 +95,7 @@ static void store_commit(struct store *store, struct store_write *batch) {
     struct deft_error error = {0};
     struct store_db *db = store->writer;
     uint64_t n_failed = 0;
+    uint64_t n_written = 0;
     enum deft_status status = store_db_exec(db, "BEGIN IMMEDIATE", &error);
     for (struct store_write *w = batch; w != NULL && status == DEFT_OK; w = w->next) {
         store_apply(store, w);
@@ -117,8 +120,11 @@ static void store_commit(struct store *store, struct store_write *batch) {
             n_failed++;
             error = w->error;
         }
+        n_written += w->status == DEFT_OK;
     }
     (void)pthread_mutex_lock(&store->lock);
+    store->batch_ns = 0;
+    store->health.n_written += n_written;
     store->health.n_failed += n_failed;
     store->health.failing = n_failed > 0;
     (void)snprintf(store->health.text, sizeof(store->health.text), "%s",
@@ -138,6 +144,7 @@ static void *store_work(void *context) {
         store->last = &store->first;
         store->n_queued = 0;
         store->n_queued_bytes = 0;
+        store->batch_ns = batch != NULL ? clock_monotonic_ns() : 0;
         (void)pthread_mutex_unlock(&store->lock);
         if (batch == NULL) {
             return NULL;
@@ -199,6 +206,29 @@ enum deft_status store_open(const char *path, struct store **out, struct deft_er
     return DEFT_OK;
 }
 
+enum deft_status store_open_beside(const char *path, struct store **out, struct deft_error *error) {
+    struct store *store = store_make(path, error);
+    if (store == NULL) {
+        return DEFT_NO_MEMORY;
+    }
+    enum deft_status status = store_db_open(store->path, 0, &store->writer, error);
+    if (status == DEFT_OK) {
+        status = store_db_exec(store->writer, "PRAGMA synchronous = FULL", error);
+    }
+    if (status == DEFT_OK) {
+        status = store_check_version(store->writer, error);
+    }
+    if (status == DEFT_OK) {
+        status = store_start(store, error);
+    }
+    if (status != DEFT_OK) {
+        store_close(store);
+        return status;
+    }
+    *out = store;
+    return DEFT_OK;
+}
+
 enum deft_status store_open_read(const char *path, struct store **out, struct deft_error *error) {
     struct store_db *db = NULL;
     struct store *store = store_make(path, error);
@@ -246,6 +276,9 @@ void store_close(struct store *store) {
 void store_health(struct store *store, struct store_health *out) {
     (void)pthread_mutex_lock(&store->lock);
     *out = store->health;
+    out->n_queued = store->n_queued;
+    out->n_queued_bytes = store->n_queued_bytes;
+    out->waiting_ns = store->batch_ns != 0 ? clock_monotonic_ns() - store->batch_ns : 0;
     (void)pthread_mutex_unlock(&store->lock);
 }
 

@@ -24,6 +24,10 @@ struct store;
  * another controller has it. */
 DEFT_NODISCARD enum deft_status store_open(const char *path, struct store **out,
                                            struct deft_error *error);
+/* For a few small writes while another controller may be at work: no lock, no migration. Each of
+ * the two waits some seconds for the other's transactions. */
+DEFT_NODISCARD enum deft_status store_open_beside(const char *path, struct store **out,
+                                                  struct deft_error *error);
 /* For reading alone: no lock, no migration, no writer; another controller may be at work. */
 DEFT_NODISCARD enum deft_status store_open_read(const char *path, struct store **out,
                                                 struct deft_error *error);
@@ -31,7 +35,11 @@ DEFT_NODISCARD enum deft_status store_open_read(const char *path, struct store *
 void store_close(struct store *store);
 
 struct store_health {
-    uint64_t n_failed;                /* writes refused since the start */
+    uint64_t n_failed;  /* writes refused since the start */
+    uint64_t n_written; /* writes committed since the start */
+    size_t n_queued;    /* writes that wait now */
+    size_t n_queued_bytes;
+    int64_t waiting_ns;               /* how long the writer has been at its present batch */
     int failing;                      /* the newest commit failed */
     char text[DEFT_ERROR_TEXT_BYTES]; /* why; "" when it did not */
 };
@@ -89,6 +97,7 @@ struct store_report {
 void store_report_init(struct store_report *write);
 
 /* What changed about an incarnation, in one transaction; NULL members stay as they are. */
+struct store_audit; /* in store_access.h */
 struct store_change {
     struct store_write write;
     int64_t incarnation;
@@ -106,8 +115,9 @@ struct store_change {
     double max_loss; /* the fuse of that plan; NaN: not watched */
     double max_grad_sq;
     const char *solution;
-    const char *inputs; /* of the decision, for a replay */
-    const char *solve;  /* what was solved for it: deft.solve/1 */
+    const char *inputs;              /* of the decision, for a replay */
+    const char *solve;               /* what was solved for it: deft.solve/1 */
+    const struct store_audit *audit; /* of an operator's change */
     int64_t now_ns;
 };
 void store_change_init(struct store_change *write);

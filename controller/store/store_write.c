@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/store_access.h"
 #include "store/store_db.h"
 
 #define BIND_INT(statement, column, value)                                                         \
@@ -429,6 +430,9 @@ static enum deft_status change_apply(struct store_db *db, struct store_write *wr
     }
     if (status == DEFT_OK && in->job != NULL) {
         status = change_job(db, in, error);
+    }
+    if (status == DEFT_OK && in->audit != NULL) {
+        status = store_audit_insert(db, in->audit, error);
     }
     return status;
 }
