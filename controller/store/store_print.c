@@ -310,7 +310,8 @@ static enum deft_status print_plan(struct store_db *db, int64_t incarnation, uin
     sqlite3_stmt *s = store_db_statement(
         db, "SELECT p.hash, p.plan, p.solution, p.created_ns,"
             " (SELECT reason FROM decisions d WHERE d.incarnation = p.incarnation"
-            "  AND d.plan_seq = p.seq AND d.kind IN ('push', 'rollback', 'halt')"
+            "  AND d.plan_seq = p.seq"
+            "  AND d.kind IN ('push', 'rollback', 'halt', 'compare', 'resume')"
             "  ORDER BY d.id LIMIT 1) FROM plans p WHERE p.incarnation = ?1 AND p.seq = ?2");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);

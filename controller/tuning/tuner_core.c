@@ -141,13 +141,13 @@ static void core_commit(struct core *core, const char *guard) {
     core->out->measured_step_ns = state->canary_step_ns;
 }
 
-static void core_compare(struct core *core) {
+static void core_compare(struct core *core, const char *why) {
     struct tuner_state *state = core->state;
     state->guarded = state->running;
     core_decide(core, TUNER_COMPARE,
                 "exact runs for a window, to compare how the loss falls under plan %" PRIu64
                 " and without it%s",
-                state->running.seq, core->evidence->loss_rises ? ": the loss has risen" : "");
+                state->running.seq, why);
     core_go(core, &tuner_builtin, TUNER_COMPARING);
 }
 
@@ -206,7 +206,7 @@ static void core_guard_canary(struct core *core) {
     } else if (!state->is_paired) {
         core_start_triple(core); /* after a restart of the controller */
     } else if (evidence->wants == DSCHED_DRIFT_EXACT) {
-        core_compare(core);
+        core_compare(core, "");
     }
 }
 
@@ -222,15 +222,15 @@ static void core_guard_committed(struct core *core) {
         }
         return;
     }
-    uint64_t last = state->guard_at > state->guard_every ? state->guard_at - state->guard_every : 0;
-    int is_alarmed = evidence->loss_rises && state->iteration >= last + core->config->n_guard / 4;
+    int is_alarmed = evidence->loss_rises &&
+                     state->iteration >= state->pushed_iteration + core->config->n_guard / 4;
     if (state->is_paired) {
         if (evidence->wants == DSCHED_DRIFT_EXACT) {
-            core_compare(core);
+            core_compare(core, "");
         }
     } else if (state->iteration >= state->guard_at || is_alarmed) {
         core_start_triple(core);
-        core_compare(core);
+        core_compare(core, is_alarmed ? ": the loss has risen" : "");
     }
 }
 

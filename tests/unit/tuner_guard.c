@@ -107,6 +107,37 @@ static void a_rising_loss_calls_for_a_comparison(void **unused) {
     assert_true(job.counts[TUNER_COMPARE] >= 2);
 }
 
+/* Up and down, whatever runs. */
+static double swinging(struct job *job) {
+    return 0.7 + 0.3 * sin((double)job->iteration / 120.0) + 0.02 * job_noise(job);
+}
+
+static uint64_t ended_at; /* the newest triple of the case below */
+static int n_alarms;
+
+static void measure_alarms(struct job *job, const struct tuner_decision *decision) {
+    if (decision->kind == TUNER_RESUME || decision->kind == TUNER_PUSH) {
+        ended_at = job->iteration;
+    }
+    if (decision->kind == TUNER_COMPARE && strstr(decision->reason, "has risen") != NULL) {
+        assert_true(job->iteration >= ended_at + job->tuner.config.n_guard / 4);
+        n_alarms++;
+    }
+}
+
+static void alarms_keep_their_distance(void **unused) {
+    (void)unused;
+    n_alarms = 0;
+    for (int run = 0; run < 30; run++) {
+        struct job job;
+        start(&job, swinging);
+        job.random += (uint64_t)run * 7919;
+        job.watch = measure_alarms;
+        job_run(&job, 3000);
+    }
+    assert_true(n_alarms >= 5);
+}
+
 static void stationary_losses_are_not_blamed(void **unused) {
     int n_back = 0;
     (void)unused;
@@ -426,6 +457,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_comparison_is_repeated_ever_more_rarely),
     cmocka_unit_test(a_plan_that_makes_the_loss_grow_is_stepped_back),
     cmocka_unit_test(a_rising_loss_calls_for_a_comparison),
+    cmocka_unit_test(alarms_keep_their_distance),
     cmocka_unit_test(stationary_losses_are_not_blamed),
     cmocka_unit_test(hostile_streams_never_flap),
     cmocka_unit_test(what_is_wrong_with_the_loss_is_in_the_decision),
