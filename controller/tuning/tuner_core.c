@@ -1,45 +1,34 @@
+#include "tuning/tuner_core.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tuning/tuner.h"
+#include "tuning/tuner_compare.h"
 
 /* Backing off further than 2^5 dwells would outlast most jobs. */
 #define TUNER_MAX_BACKOFF 5u
 /* Drift must be seen in this many measurements in a row. */
 #define TUNER_DRIFT_LOOKS 2u
-/* A second plan that hurts the loss is one too many. */
-#define TUNER_MAX_STEP_BACKS 2u
 
-static const struct tuner_plan tuner_builtin = {.rule = DSCHED_EXACT,
-                                                .cycle = 1,
-                                                .merge = 1,
-                                                .updates_ppm = 1000000,
-                                                .progress_ppm = 1000000,
-                                                .is_exact = 1};
+const struct tuner_plan tuner_core_builtin = {.rule = DSCHED_EXACT,
+                                              .cycle = 1,
+                                              .merge = 1,
+                                              .updates_ppm = 1000000,
+                                              .progress_ppm = 1000000,
+                                              .is_exact = 1};
 
 void tuner_state_init(struct tuner_state *state, enum tuner_mode mode) {
     memset(state, 0, sizeof(*state));
     state->mode = mode;
     state->next_seq = 1;
-    state->running = state->previous = state->pushed = state->guarded = tuner_builtin;
+    state->running = state->previous = state->pushed = state->guarded = tuner_core_builtin;
 }
-
-/* One call of tuner_core. */
-struct core {
-    const struct tuner_config *config;
-    struct tuner_state *state;
-    const struct tuner_evidence *evidence;
-    struct tuner_decision *out;
-    int is_other; /* another plan runs now */
-};
 
 /* --- decisions -------------------------------------------------------------------------------- */
 
-static void core_decide(struct core *core, enum tuner_kind kind, const char *format, ...)
-    DEFT_PRINTF(3, 4);
-static void core_decide(struct core *core, enum tuner_kind kind, const char *format, ...) {
+void tuner_core_decide(struct tuner_call *core, enum tuner_kind kind, const char *format, ...) {
     const struct tuner_state *state = core->state;
     struct tuner_decision *out = core->out;
     va_list arguments;
@@ -55,7 +44,7 @@ static void core_decide(struct core *core, enum tuner_kind kind, const char *for
     va_end(arguments);
 }
 
-static double core_ms(int64_t ns) {
+double tuner_core_ms(int64_t ns) {
     return (double)ns / 1e6;
 }
 
@@ -64,8 +53,7 @@ static double core_cost_ns(int64_t step_ns, const struct tuner_plan *plan) {
     return (double)step_ns * 1e6 / (plan->progress_ppm > 0 ? plan->progress_ppm : 1000000);
 }
 
-/* How much faster `after` is than `before`, in ppm; negative when slower. */
-static int64_t core_gain_ppm(double before_ns, double after_ns) {
+int64_t tuner_core_gain_ppm(double before_ns, double after_ns) {
     double gain = after_ns > 0 ? before_ns / after_ns * 1e6 + 0.5 : 1e6;
     return (gain < 1e15 ? (int64_t)gain : INT64_C(1000000000000000)) - 1000000;
 }
@@ -78,7 +66,7 @@ static enum tuner_phase core_rest(const struct tuner_state *state) {
     return state->running.is_exact ? TUNER_OBSERVING : TUNER_COMMITTED;
 }
 
-static void core_dwell(struct core *core) {
+void tuner_core_dwell(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     state->wait_until = state->iteration + ((uint64_t)core->config->n_dwell << state->backoff);
     if (state->backoff < TUNER_MAX_BACKOFF) {
@@ -86,7 +74,7 @@ static void core_dwell(struct core *core) {
     }
 }
 
-static void core_go(struct core *core, const struct tuner_plan *plan, enum tuner_phase phase) {
+void tuner_core_go(struct tuner_call *core, const struct tuner_plan *plan, enum tuner_phase phase) {
     struct tuner_state *state = core->state;
     state->pushed = *plan;
     state->pushed.seq = state->next_seq++;
@@ -97,198 +85,26 @@ static void core_go(struct core *core, const struct tuner_plan *plan, enum tuner
     core->out->predicted_step_ns = plan->predicted_step_ns;
 }
 
-static void core_go_back(struct core *core, const struct tuner_plan *target) {
+void tuner_core_go_back(struct tuner_call *core, const struct tuner_plan *target) {
     core->state->n_rollbacks++;
     core->state->is_paired = 0;
     core->state->is_committed = 0;
     core->state->guard_at = 0;
-    core_go(core, target->is_exact ? &tuner_builtin : target, TUNER_RETURNING);
+    tuner_core_go(core, target->is_exact ? &tuner_core_builtin : target, TUNER_RETURNING);
 }
 
-static void core_ask(struct core *core) {
+static void core_ask(struct tuner_call *core) {
     core->state->before_step_ns = core->state->step_ns;
     core->state->phase = TUNER_SOLVING;
-    core_decide(core, TUNER_SOLVE, "solve");
-}
-
-/* --- the guard -------------------------------------------------------------------------------- */
-
-static void core_guard_later(struct core *core) {
-    struct tuner_state *state = core->state;
-    if (state->guard_every == 0) {
-        state->guard_every = core->config->n_guard;
-    }
-    state->is_paired = 0;
-    state->guard_at = state->iteration + state->guard_every;
-    state->guard_every = state->guard_every < core->config->n_guard_most / 2
-                             ? state->guard_every * 2
-                             : core->config->n_guard_most;
-}
-
-static void core_commit(struct core *core, const char *guard) {
-    struct tuner_state *state = core->state;
-    state->phase = TUNER_COMMITTED;
-    state->is_committed = 1;
-    state->backoff = 0;
-    state->wait_until = state->iteration + core->config->n_dwell;
-    core_guard_later(core);
-    int64_t gain = core_gain_ppm((double)state->before_step_ns, (double)state->canary_step_ns);
-    core_decide(core, TUNER_COMMIT,
-                "the step takes %.3f ms instead of %.3f ms (%+.1f %%), predicted were %.3f ms; "
-                "%.200s",
-                core_ms(state->canary_step_ns), core_ms(state->before_step_ns), (double)gain / 1e4,
-                core_ms(state->running.predicted_step_ns), guard);
-    core->out->measured_step_ns = state->canary_step_ns;
-}
-
-static void core_compare(struct core *core, const char *why) {
-    struct tuner_state *state = core->state;
-    state->guarded = state->running;
-    core_decide(core, TUNER_COMPARE,
-                "exact runs for a window, to compare how the loss falls under plan %" PRIu64
-                " and without it%s",
-                state->running.seq, why);
-    core_go(core, &tuner_builtin, TUNER_COMPARING);
-}
-
-static void core_resume(struct core *core, const char *why) {
-    core_decide(core, TUNER_RESUME, "plan %" PRIu64 " goes on: %.200s", core->state->guarded.seq,
-                why);
-    core_go(core, &core->state->guarded, TUNER_RESUMING);
-}
-
-/* The loss, or the gradient, says that the plan hurts. */
-static void core_step_back(struct core *core) {
-    struct tuner_state *state = core->state;
-    const struct tuner_plan *plan = state->running.is_exact ? &state->guarded : &state->running;
-    int broken = core->evidence->drift == DSCHED_DRIFT_BROKEN;
-    int is_last = ++state->n_step_backs >= TUNER_MAX_STEP_BACKS;
-    state->failed_hash = plan->hash;
-    core_dwell(core);
-    core_decide(core, is_last ? TUNER_HALT : TUNER_ROLL_BACK,
-                "under plan %" PRIu64 " %s (z = %.1f; %.200s): back to exact%s", plan->seq,
-                broken ? "a loss or gradient is not finite or far above its average"
-                       : "the loss falls more slowly than under exact",
-                core->evidence->drift_z, core->evidence->text,
-                is_last ? ", and this start is left alone" : "");
-    core_go_back(core, &tuner_builtin);
-    if (is_last) {
-        state->phase = TUNER_HALTED;
-    }
-}
-
-/* A loss that has jumped since a restart is waited for; without a usable one the step decides. */
-static int core_waits_for_loss(enum dsched_loss_state state) {
-    return state == DSCHED_LOSS_UNSETTLED || state == DSCHED_LOSS_BROKEN;
-}
-
-static void core_start_triple(struct core *core) {
-    core->state->is_paired = 1;
-    core->state->n_triples = core->evidence->n_triples;
-}
-
-static void core_commit_uncompared(struct core *core) {
-    char text[256];
-    (void)snprintf(text, sizeof(text), "its losses were not compared: %.200s",
-                   core->evidence->text);
-    core_commit(core, text);
-}
-
-static void core_guard_canary(struct core *core) {
-    struct tuner_state *state = core->state;
-    const struct tuner_evidence *evidence = core->evidence;
-    if (!state->is_real || core_waits_for_loss(evidence->loss_state) ||
-        evidence->loss_state == DSCHED_LOSS_FEW) { /* after a restart, and soon enough */
-        return;
-    }
-    if (evidence->loss_state != DSCHED_LOSS_FINE) {
-        core_commit_uncompared(core);
-    } else if (!state->is_paired) {
-        core_start_triple(core); /* after a restart of the controller */
-    } else if (evidence->wants == DSCHED_DRIFT_EXACT) {
-        core_compare(core, "");
-    }
-}
-
-static void core_guard_committed(struct core *core) {
-    struct tuner_state *state = core->state;
-    const struct tuner_evidence *evidence = core->evidence;
-    if (state->guard_at == 0) { /* committed by a controller that knew no guard */
-        core_guard_later(core);
-    }
-    if (evidence->loss_state != DSCHED_LOSS_FINE) {
-        if (state->is_paired) {
-            core_guard_later(core);
-        }
-        return;
-    }
-    int is_alarmed = evidence->loss_rises &&
-                     state->iteration >= state->pushed_iteration + core->config->n_guard / 4;
-    if (state->is_paired) {
-        if (evidence->wants == DSCHED_DRIFT_EXACT) {
-            core_compare(core, "");
-        }
-    } else if (state->iteration >= state->guard_at || is_alarmed) {
-        core_start_triple(core);
-        core_compare(core, is_alarmed ? ": the loss has risen" : "");
-    }
-}
-
-static void core_guard_comparing(struct core *core) {
-    struct tuner_state *state = core->state;
-    const struct tuner_evidence *evidence = core->evidence;
-    char text[256];
-    if (state->running.seq != state->pushed.seq) {
-        return;
-    }
-    if (!state->is_paired) {
-        if (!state->is_committed) {
-            core_start_triple(core);
-        }
-        core_resume(core, "the comparison was cut short");
-    } else if (evidence->n_triples != state->n_triples) {
-        (void)snprintf(text, sizeof(text), "the loss falls as it does under exact (z = %.1f)",
-                       evidence->drift_z);
-        core_guard_later(core);
-        core_resume(core, text);
-    } else if (evidence->loss_state != DSCHED_LOSS_FINE) {
-        (void)snprintf(text, sizeof(text), "losses cannot be compared: %.200s", evidence->text);
-        core_guard_later(core);
-        core_resume(core, text);
-    } else if (evidence->wants == DSCHED_DRIFT_PLAN) {
-        core_resume(core, "its own window comes next");
-    }
-}
-
-static void core_guard(struct core *core) {
-    const struct tuner_evidence *evidence = core->evidence;
-    struct tuner_state *state = core->state;
-    if (state->is_paired &&
-        (evidence->drift == DSCHED_DRIFT_DRIFTING || evidence->drift == DSCHED_DRIFT_BROKEN)) {
-        core_step_back(core);
-        return;
-    }
-    switch (state->phase) {
-    case TUNER_CANARY:
-        core_guard_canary(core);
-        break;
-    case TUNER_COMMITTED:
-        core_guard_committed(core);
-        break;
-    case TUNER_COMPARING:
-        core_guard_comparing(core);
-        break;
-    default:
-        break;
-    }
+    tuner_core_decide(core, TUNER_SOLVE, "solve");
 }
 
 /* --- measurements ----------------------------------------------------------------------------- */
 
-static void core_judge(struct core *core) {
+static void core_judge(struct tuner_call *core) {
     struct tuner_state *state = core->state;
-    int64_t gain = core_gain_ppm(core_cost_ns(state->before_step_ns, &state->previous),
-                                 core_cost_ns(state->step_ns, &state->running));
+    int64_t gain = tuner_core_gain_ppm(core_cost_ns(state->before_step_ns, &state->previous),
+                                       core_cost_ns(state->step_ns, &state->running));
     if (gain >= (int64_t)core->config->min_measured_ppm) {
         state->is_real = 1;
         state->canary_step_ns = state->step_ns;
@@ -298,16 +114,17 @@ static void core_judge(struct core *core) {
         return;
     }
     state->failed_hash = state->running.hash;
-    core_dwell(core);
-    core_decide(core, TUNER_ROLL_BACK,
-                "the step takes %.3f ms instead of %.3f ms (%+.1f %% with its price in samples) "
-                "although %.3f ms were predicted: the gain is not real",
-                core_ms(state->step_ns), core_ms(state->before_step_ns), (double)gain / 1e4,
-                core_ms(state->running.predicted_step_ns));
-    core_go_back(core, &state->previous);
+    tuner_core_dwell(core);
+    tuner_core_decide(
+        core, TUNER_ROLL_BACK,
+        "the step takes %.3f ms instead of %.3f ms (%+.1f %% with its price in samples) "
+        "although %.3f ms were predicted: the gain is not real",
+        tuner_core_ms(state->step_ns), tuner_core_ms(state->before_step_ns), (double)gain / 1e4,
+        tuner_core_ms(state->running.predicted_step_ns));
+    tuner_core_go_back(core, &state->previous);
 }
 
-static void core_watch(struct core *core) {
+static void core_watch(struct tuner_call *core) {
     const struct tuner_config *config = core->config;
     struct tuner_state *state = core->state;
     if (state->reference_step_ns == 0) {
@@ -321,12 +138,13 @@ static void core_watch(struct core *core) {
         state->n_drift = 0;
         if (lost) {
             /* Whether exact has become slower as well cannot be known without running it. */
-            core_dwell(core);
-            core_decide(core, TUNER_ROLL_BACK,
-                        "the step takes %.3f ms by now, longer than the %.3f ms of the exact plan: "
-                        "back to exact to measure anew",
-                        core_ms(state->step_ns), core_ms(state->exact_step_ns));
-            core_go_back(core, &tuner_builtin);
+            tuner_core_dwell(core);
+            tuner_core_decide(
+                core, TUNER_ROLL_BACK,
+                "the step takes %.3f ms by now, longer than the %.3f ms of the exact plan: "
+                "back to exact to measure anew",
+                tuner_core_ms(state->step_ns), tuner_core_ms(state->exact_step_ns));
+            tuner_core_go_back(core, &tuner_core_builtin);
             return;
         }
         core_ask(core);
@@ -339,7 +157,7 @@ static void core_watch(struct core *core) {
     }
 }
 
-static void core_measured(struct core *core) {
+static void core_measured(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     state->step_ns = core->evidence->step_ns;
     if (state->running.is_exact) {
@@ -352,7 +170,7 @@ static void core_measured(struct core *core) {
     case TUNER_OBSERVING:
         if (state->running.is_exact && state->iteration >= state->wait_until &&
             state->n_iterations >= core->config->n_warmup && !core->evidence->rate_rises &&
-            !core_waits_for_loss(core->evidence->loss_state)) {
+            !tuner_compare_waits_for_loss(core->evidence->loss_state)) {
             core_ask(core);
         }
         break;
@@ -373,7 +191,7 @@ static void core_measured(struct core *core) {
 
 /* --- iterations ------------------------------------------------------------------------------- */
 
-static void core_run(struct core *core, const struct tuner_plan *plan) {
+static void core_run(struct tuner_call *core, const struct tuner_plan *plan) {
     struct tuner_state *state = core->state;
     state->running = *plan;
     state->step_ns = 0;
@@ -381,7 +199,7 @@ static void core_run(struct core *core, const struct tuner_plan *plan) {
     core->is_other = 1;
 }
 
-static void core_switched(struct core *core) {
+static void core_switched(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     enum tuner_phase phase = state->phase;
     if (!state->pushed.is_exact && phase != TUNER_RETURNING && phase != TUNER_RESUMING) {
@@ -397,9 +215,9 @@ static void core_switched(struct core *core) {
         state->phase = state->is_committed || !state->is_paired ? TUNER_COMMITTED : TUNER_CANARY;
         if (!state->is_committed && !state->is_paired) {
             if (core->evidence->n_triples != state->n_triples) {
-                core_commit(core, "the loss falls as it does under exact");
+                tuner_compare_commit(core, "the loss falls as it does under exact");
             } else {
-                core_commit_uncompared(core);
+                tuner_compare_commit_uncompared(core);
             }
         }
         return;
@@ -412,35 +230,35 @@ static void core_switched(struct core *core) {
     state->phase = TUNER_CANARY;
     state->is_real = 0;
     state->is_committed = 0;
-    core_start_triple(core);
+    tuner_compare_start_triple(core);
 }
 
 /* The ranks run what this controller has no record of, e.g. after its database was lost. */
-static void core_meet_unknown(struct core *core, uint64_t seq) {
+static void core_meet_unknown(struct tuner_call *core, uint64_t seq) {
     struct tuner_state *state = core->state;
     const struct tuner_plan unknown = {.seq = seq, .cycle = 1, .merge = 1, .progress_ppm = 1000000};
     core_run(core, &unknown);
     state->is_paired = 0;
     if (state->mode == TUNER_AUTO && state->phase != TUNER_HALTED) {
-        core_decide(core, TUNER_ROLL_BACK,
-                    "the ranks run plan %" PRIu64 ", of which there is no record: back to exact",
-                    seq);
-        core_go_back(core, &tuner_builtin);
+        tuner_core_decide(
+            core, TUNER_ROLL_BACK,
+            "the ranks run plan %" PRIu64 ", of which there is no record: back to exact", seq);
+        tuner_core_go_back(core, &tuner_core_builtin);
     }
 }
 
-static void core_not_finite(struct core *core) {
+static void core_not_finite(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     state->failed_hash = state->running.hash;
-    core_decide(core, TUNER_HALT,
-                "the loss is not finite under plan %" PRIu64
-                " and was finite before: back to exact, and this start is left alone",
-                state->running.seq);
-    core_go_back(core, &tuner_builtin);
+    tuner_core_decide(core, TUNER_HALT,
+                      "the loss is not finite under plan %" PRIu64
+                      " and was finite before: back to exact, and this start is left alone",
+                      state->running.seq);
+    tuner_core_go_back(core, &tuner_core_builtin);
     state->phase = TUNER_HALTED;
 }
 
-static void core_time_out(struct core *core) {
+static void core_time_out(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     int is_pushed = state->phase == TUNER_SWITCHING || state->phase == TUNER_RESUMING ||
                     (state->phase == TUNER_COMPARING && state->running.seq != state->pushed.seq);
@@ -448,19 +266,19 @@ static void core_time_out(struct core *core) {
         state->iteration <= state->pushed_iteration + core->config->n_switch_timeout) {
         return;
     }
-    core_dwell(core);
+    tuner_core_dwell(core);
     state->is_paired = 0;
     if (state->phase == TUNER_COMPARING) {
-        core_guard_later(core);
+        tuner_compare_later(core);
     }
     state->phase = core_rest(state);
-    core_decide(core, TUNER_REFUSED,
-                "the ranks have not taken up plan %" PRIu64 " within %u iterations",
-                state->pushed.seq, core->config->n_switch_timeout);
+    tuner_core_decide(core, TUNER_REFUSED,
+                      "the ranks have not taken up plan %" PRIu64 " within %u iterations",
+                      state->pushed.seq, core->config->n_switch_timeout);
     core->out->plan_seq = state->pushed.seq;
 }
 
-static void core_iteration(struct core *core) {
+static void core_iteration(struct tuner_call *core) {
     const struct tuner_evidence *evidence = core->evidence;
     struct tuner_state *state = core->state;
     state->iteration = evidence->iteration;
@@ -491,7 +309,7 @@ static void core_iteration(struct core *core) {
         core_measured(core);
     }
     if (core->out->kind == TUNER_NOTHING && state->mode == TUNER_AUTO) {
-        core_guard(core);
+        tuner_compare_look(core);
     }
     if (core->out->kind == TUNER_NOTHING) {
         core_time_out(core);
@@ -500,31 +318,32 @@ static void core_iteration(struct core *core) {
 
 /* --- solutions, refusals, fuses, modes -------------------------------------------------------- */
 
-static void core_keep(struct core *core, const char *why) {
+static void core_keep(struct tuner_call *core, const char *why) {
     struct tuner_state *state = core->state;
-    core_dwell(core);
+    tuner_core_dwell(core);
     state->phase = core_rest(state);
     if (!state->running.is_exact) {
         state->reference_step_ns = state->step_ns; /* the new normal: do not ask again at once */
     }
-    core_decide(core, TUNER_KEEP, "%s", why);
+    tuner_core_decide(core, TUNER_KEEP, "%s", why);
     core->out->predicted_step_ns = state->best_step_ns;
 }
 
 /* "rule averaged, merge 3, delay 1 is predicted to take ..." */
-static void core_describe(const struct core *core, int64_t gain, const char *verb, char *out,
+static void core_describe(const struct tuner_call *core, int64_t gain, const char *verb, char *out,
                           size_t n_bytes) {
     const struct tuner_plan *plan = &core->evidence->proposal;
     (void)snprintf(out, n_bytes,
                    "rule %s, merge %u, delay %u %s %.3f ms instead of %.3f ms and %.1f %% more "
                    "samples (%+.1f %% in all); %.240s",
                    dsched_rule_name((enum dsched_rule)plan->rule), plan->merge, plan->delay, verb,
-                   core_ms(plan->predicted_step_ns), core_ms(core->state->before_step_ns),
+                   tuner_core_ms(plan->predicted_step_ns),
+                   tuner_core_ms(core->state->before_step_ns),
                    plan->progress_ppm > 0 ? 1e8 / plan->progress_ppm - 100 : 0.0,
                    (double)gain / 1e4, core->evidence->text);
 }
 
-static void core_solution(struct core *core) {
+static void core_solution(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     const struct tuner_plan *proposal = &core->evidence->proposal;
     char text[WIRE_TEXT_BYTES];
@@ -536,14 +355,14 @@ static void core_solution(struct core *core) {
         core_keep(core, text);
         return;
     }
-    int64_t gain = core_gain_ppm(core_cost_ns(state->before_step_ns, &state->running),
-                                 core_cost_ns(proposal->predicted_step_ns, proposal));
+    int64_t gain = tuner_core_gain_ppm(core_cost_ns(state->before_step_ns, &state->running),
+                                       core_cost_ns(proposal->predicted_step_ns, proposal));
     state->best_step_ns = proposal->predicted_step_ns;
     if (state->mode == TUNER_OBSERVE) {
-        core_dwell(core);
+        tuner_core_dwell(core);
         state->phase = core_rest(state);
         core_describe(core, gain, "would take", text, sizeof(text));
-        core_decide(core, TUNER_OBSERVED, "%s", text);
+        tuner_core_decide(core, TUNER_OBSERVED, "%s", text);
         core->out->predicted_step_ns = proposal->predicted_step_ns;
         return;
     }
@@ -558,13 +377,13 @@ static void core_solution(struct core *core) {
         core_keep(core, "the best plan is the one that runs");
     } else {
         core_describe(core, gain, "is predicted to take", text, sizeof(text));
-        core_decide(core, TUNER_PUSH, "%s", text);
-        core_go(core, proposal, TUNER_SWITCHING);
+        tuner_core_decide(core, TUNER_PUSH, "%s", text);
+        tuner_core_go(core, proposal, TUNER_SWITCHING);
         core->out->target_seq = 0;
     }
 }
 
-static void core_refusal(struct core *core) {
+static void core_refusal(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     uint64_t seq = core->evidence->plan_seq;
     int awaits = state->phase == TUNER_SWITCHING || state->phase == TUNER_RETURNING ||
@@ -573,22 +392,22 @@ static void core_refusal(struct core *core) {
         return; /* every rank says so: the first word counts */
     }
     if (state->phase == TUNER_COMPARING) {
-        core_guard_later(core);
+        tuner_compare_later(core);
     } else {
         state->failed_hash = state->pushed.hash;
     }
     state->is_paired = 0;
-    core_dwell(core);
+    tuner_core_dwell(core);
     state->phase = core_rest(state);
-    core_decide(core, TUNER_REFUSED, "a rank refused plan %" PRIu64 ": %.200s", seq,
-                core->evidence->text);
+    tuner_core_decide(core, TUNER_REFUSED, "a rank refused plan %" PRIu64 ": %.200s", seq,
+                      core->evidence->text);
     core->out->plan_seq = seq;
 }
 
-static void core_fuse(struct core *core) {
+static void core_fuse(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     uint64_t seq = core->evidence->plan_seq;
-    struct tuner_plan exact = tuner_builtin;
+    struct tuner_plan exact = tuner_core_builtin;
     if (seq == state->pushed.seq && seq != state->running.seq && !state->pushed.is_exact) {
         core_run(core, &state->pushed); /* its iterations are still on their way */
     }
@@ -603,16 +422,16 @@ static void core_fuse(struct core *core) {
     state->is_paired = 0;
     state->is_committed = 0;
     state->guard_at = 0;
-    core_dwell(core);
+    tuner_core_dwell(core);
     int is_last = ++state->n_step_backs >= TUNER_MAX_STEP_BACKS;
     state->phase = is_last || state->phase == TUNER_HALTED ? TUNER_HALTED : TUNER_OBSERVING;
-    core_decide(core, is_last ? TUNER_HALT : TUNER_FUSED,
-                "the ranks left plan %" PRIu64 " for exact: %.200s%s", seq, core->evidence->text,
-                is_last ? "; this start is left alone" : "");
+    tuner_core_decide(core, is_last ? TUNER_HALT : TUNER_FUSED,
+                      "the ranks left plan %" PRIu64 " for exact: %.200s%s", seq,
+                      core->evidence->text, is_last ? "; this start is left alone" : "");
     core->out->plan_seq = is_last ? 0 : seq;
 }
 
-static void core_mode(struct core *core) {
+static void core_mode(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     enum tuner_mode old = state->mode;
     enum tuner_mode mode = core->evidence->mode;
@@ -623,9 +442,9 @@ static void core_mode(struct core *core) {
         return;
     }
     if (old == TUNER_AUTO && is_away) {
-        core_decide(core, TUNER_ROLL_BACK, "the mode is %s now: back to exact",
-                    tuner_mode_name(mode));
-        core_go_back(core, &tuner_builtin);
+        tuner_core_decide(core, TUNER_ROLL_BACK, "the mode is %s now: back to exact",
+                          tuner_mode_name(mode));
+        tuner_core_go_back(core, &tuner_core_builtin);
     } else if (state->phase == TUNER_SOLVING || mode == TUNER_AUTO) {
         if (state->phase == TUNER_SOLVING) {
             state->phase = core_rest(state);
@@ -637,7 +456,7 @@ static void core_mode(struct core *core) {
 
 int tuner_core(const struct tuner_config *config, struct tuner_state *state,
                const struct tuner_evidence *evidence, struct tuner_decision *out) {
-    struct core core = {.config = config, .state = state, .evidence = evidence, .out = out};
+    struct tuner_call core = {.config = config, .state = state, .evidence = evidence, .out = out};
     const struct tuner_state before = *state;
     memset(out, 0, sizeof(*out));
     switch (evidence->event) {

@@ -7,5 +7,5 @@ ALTER TABLE iterations ADD COLUMN learning_rate REAL;
 ALTER TABLE plans ADD COLUMN max_loss REAL;         -- the fuse; NULL: not watched
 ALTER TABLE plans ADD COLUMN max_grad_sq REAL;
 ALTER TABLE decisions ADD COLUMN inputs TEXT NOT NULL DEFAULT ''; -- of the tuner; '': not kept
-ALTER TABLE decisions ADD COLUMN solve TEXT NOT NULL DEFAULT ''; -- deft.solve/1; '': nothing was solved for it
+ALTER TABLE decisions ADD COLUMN solve TEXT NOT NULL DEFAULT ''; -- deft.solve/1; '': none
 UPDATE incarnations SET tuner = '{"state":' || tuner || '}' WHERE tuner <> '';
