@@ -282,6 +282,142 @@ static void nothing_to_compare_is_said(void **unused) {
     controller_child_stop(&c);
 }
 
+/* --- operators -------------------------------------------------------------------------------- */
+
+/* A command of `deft` that asks this controller; its output must be freed with child_free. */
+static int ask(const struct controller *c, const char *const *words, struct child *out) {
+    char url[64];
+    const char *argv[16] = {DEFT, words[0], "--controller", url};
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", c->port);
+    for (size_t i = 1; words[i - 1] != NULL; i++) {
+        argv[3 + i] = words[i];
+    }
+    child_start(out, argv, NULL, -1, 1);
+    return child_wait(out);
+}
+
+static void expect_answer(const struct controller *c, const char *const *words, int exit_code,
+                          const char *says) {
+    struct child child;
+    int got = ask(c, words, &child);
+    if (got != exit_code || strstr(child.output, says) == NULL) {
+        fail_msg("%s: exit status %d, without '%s':\n%s", words[0], got, says, child.output);
+    }
+    child_free(&child);
+}
+
+static void limits_are_set_from_a_shell(void **unused) {
+    static const struct {
+        const char *words[8];
+        int exit_code;
+        const char *says;
+    } steps[] = {
+        {{"limits", "j"},
+         0,
+         "merge at most 3, delay at most 8, epsilon 0.01, progress at least "
+         "0.5, loss floor none\n"},
+        {{"limits", "--epsilon", "0.02", "--loss-floor=-1.5", "j"},
+         0,
+         "merge at most 3, delay at most 8, epsilon 0.02, progress at least 0.5, loss floor "
+         "-1.5\n"},
+        {{"limits", "--max-merge", "2", "--min-progress=0", "j"},
+         0,
+         "merge at most 2, delay at most 8, epsilon 0.02, progress at least 0, loss floor -1.5\n"},
+        {{"limits", "--loss-floor", "none", "--max-delay", "0", "j"},
+         0,
+         "merge at most 2, delay at most 0, epsilon 0.02, progress at least 0, loss floor none\n"},
+        {{"limits", "--epsilon", "1.1", "j"}, 2, "--epsilon is '1.1', expected a number from 0"},
+        {{"limits", "--max-merge", "0", "j"}, 2, "--max-merge is '0', expected a whole number"},
+        {{"limits", "--loss-floor", "low", "j"}, 2, "--loss-floor is 'low', expected a number"},
+        {{"limits", "--epsilon", "0.1", "other"}, 1, "there is no such job"},
+        {{"mode", "j", "fast"}, 2, "the mode is 'fast', expected one of off, observe, auto"},
+        {{"mode", "other", "off"}, 1, "there is no such job"},
+        {{"mode", "j", "observe"}, 0, "job j: mode observe\n"},
+    };
+    struct controller c;
+    struct scripted_agent agent;
+    (void)unused;
+    start(&c, &agent);
+    scripted_agent_run(&agent, 5);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        expect_answer(&c, steps[i].words, steps[i].exit_code, steps[i].says);
+    }
+    (void)controller_child_halt(&c, SIGKILL);
+    controller_child_launch(&c);
+    expect_answer(&c, steps[0].words, 0, steps[3].says);
+    scripted_agent_run(&agent, 5);
+    assert_string_equal(agent.view.mode, "observe");
+    assert_true(agent.view.epsilon == 0.02 && agent.view.min_progress == 0);
+    assert_true(isnan(agent.view.loss_floor));
+    controller_child_stop(&c);
+}
+
+static void a_job_tells_what_its_plan_costs(void **unused) {
+    static const char *const job[] = {"job", "j", NULL};
+    static const char *const lines[] = {
+        "\nstatus       plan ",
+        " committed, next compared with exact at iteration ",
+        ", costs ",
+        " % more samples\n",
+        "\nloss         ",
+        ", usable\n",
+        "\nnoise scale  ",
+        "\nlimits       merge 3, delay 8, epsilon 0.01, progress 0.5\n",
+        "  compare   before ",
+    };
+    struct controller c;
+    struct scripted_agent agent;
+    struct child child;
+    (void)unused;
+    start(&c, &agent);
+    scripted_agent_run_to(&agent, "committed", MANY);
+    await_decisions(&agent, "commit", 1);
+    assert_int_equal(ask(&c, job, &child), 0);
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        if (strstr(child.output, lines[i]) == NULL) {
+            fail_msg("'%s' is missing:\n%s", lines[i], child.output);
+        }
+    }
+    child_free(&child);
+    controller_child_stop(&c);
+}
+
+static void options_out_of_range_are_refused(void **unused) {
+    static const char *const bad[][2] = {
+        {"--epsilon=1.5", "--epsilon is '1.5', expected a number from 0 to 1\n"},
+        {"--epsilon=nan", "--epsilon is 'nan', expected a number from 0 to 1\n"},
+        {"--min-progress=-0.1", "--min-progress is '-0.1', expected a number from 0 to 1\n"},
+        {"--warmup=-1", "--warmup is '-1', expected a whole number from 0 to 1000000000\n"},
+        {"--guard=0", "--guard is '0', expected a whole number from 1 to 1000000000\n"},
+        {"--max-merge=65", "--max-merge is '65', expected a whole number from 1 to 64\n"},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        const char *argv[] = {DEFT_CONTROLLER, bad[i][0], NULL};
+        struct child child;
+        child_start(&child, argv, NULL, -1, 1);
+        assert_int_equal(child_wait(&child), 2);
+        assert_non_null(strstr(child.output, bad[i][1]));
+        child_free(&child);
+    }
+}
+
+static void options_are_those_of_new_jobs(void **unused) {
+    static const char *const other[] = {"--epsilon", "0.05", "--min-progress", "0.25", "--warmup",
+                                        "100000",    NULL};
+    struct controller c;
+    struct scripted_agent agent;
+    (void)unused;
+    controller_child_prepare(&c, other);
+    controller_child_launch(&c);
+    scripted_agent_start(&agent, &c, "j", scripted_agent_decaying);
+    scripted_agent_run(&agent, 300);
+    assert_true(agent.view.epsilon == 0.05 && agent.view.min_progress == 0.25);
+    assert_string_equal(agent.view.status, "warming up, 300 of 100000 iterations");
+    await_decisions(&agent, "push", 0);
+    controller_child_stop(&c);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_plan_is_compared_before_it_is_committed),
     cmocka_unit_test(replay_agrees_across_restarts),
@@ -290,5 +426,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(what_was_tampered_with_differs),
     cmocka_unit_test(what_was_not_kept_is_counted),
     cmocka_unit_test(nothing_to_compare_is_said),
+    cmocka_unit_test(limits_are_set_from_a_shell),
+    cmocka_unit_test(a_job_tells_what_its_plan_costs),
+    cmocka_unit_test(options_out_of_range_are_refused),
+    cmocka_unit_test(options_are_those_of_new_jobs),
 };
 TESTING_MAIN(cases)

@@ -386,6 +386,51 @@ static void operators_steer(void **unused) {
     controller_child_stop(&c);
 }
 
+static void limits_are_checked_and_kept(void **unused) {
+    static const struct {
+        const char *body;
+        const char *says; /* NULL: it is taken */
+    } puts[] = {
+        {"{\"max_merge\":0,\"max_delay\":0}", "max_merge: 0 is outside 1..64"},
+        {"{\"max_merge\":1}", "max_delay: the field is missing"},
+        {"{\"max_merge\":1,\"max_delay\":0,\"epsilon\":1.01}", "epsilon: 0..1 was expected"},
+        {"{\"max_merge\":1,\"max_delay\":0,\"epsilon\":-1}", "epsilon: 0..1 was expected"},
+        {"{\"max_merge\":1,\"max_delay\":0,\"min_progress\":2}", "min_progress: 0..1 was"},
+        {"{\"max_merge\":1,\"max_delay\":0,\"loss_floor\":\"0\"}", "loss_floor: a finite number"},
+        {"{\"max_merge\":1,\"max_delay\":0,\"loss_floor\":1e999}", "loss_floor: a finite number"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"epsilon\":0.03,\"min_progress\":0.75,"
+         "\"loss_floor\":-2.5}",
+         NULL},
+    };
+    struct controller c;
+    struct wire_job job;
+    char incarnation[128];
+    (void)unused;
+    start(&c);
+    (void)register_job(&c, "j", "start-1", incarnation);
+    for (size_t i = 0; i < sizeof(puts) / sizeof(puts[0]); i++) {
+        char *answer = talk_expect(c.port, "PUT", "/api/v1/jobs/j/limits", puts[i].body,
+                                   puts[i].says == NULL ? 200 : 400);
+        assert_true(puts[i].says == NULL || strstr(answer, puts[i].says) != NULL);
+        read_job(&c, "j", &job);
+        assert_int_equal(job.max_merge, puts[i].says == NULL ? 2 : 3);
+        assert_true(puts[i].says == NULL || (job.epsilon == 0.01 && isnan(job.loss_floor)));
+        free(answer);
+    }
+    (void)controller_child_halt(&c, SIGKILL);
+    controller_child_launch(&c);
+    read_job(&c, "j", &job);
+    assert_int_equal(job.max_merge, 2);
+    assert_int_equal(job.max_delay, 1);
+    assert_true(job.epsilon == 0.03 && job.min_progress == 0.75 && job.loss_floor == -2.5);
+    /* What is absent becomes the default, a floor none. */
+    free(talk_expect(c.port, "PUT", "/api/v1/jobs/j/limits", "{\"max_merge\":2,\"max_delay\":1}",
+                     200));
+    read_job(&c, "j", &job);
+    assert_true(job.epsilon == 0.01 && job.min_progress == 0.5 && isnan(job.loss_floor));
+    controller_child_stop(&c);
+}
+
 static void hostile_requests_are_survived(void **unused) {
     static const struct {
         const char *method;
@@ -506,6 +551,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_second_controller_is_refused),
     cmocka_unit_test(registrations_must_agree),
     cmocka_unit_test(operators_steer),
+    cmocka_unit_test(limits_are_checked_and_kept),
     cmocka_unit_test(hostile_requests_are_survived),
     cmocka_unit_test(a_full_disk_is_told),
 };
