@@ -98,73 +98,152 @@ void copy_text(const char *what, char *out_text) {
     (void)std::snprintf(out_text, GLOO_SHIM_TEXT_BYTES, "%s", text);
 }
 
-/* One round of the maximum: what is sent to and received from the partners at one distance. */
+/* One round of a small operation: what is sent to one partner and received from another one. */
 struct Round {
-    int to;
-    int from;
+    int to;   /* -1: nothing is sent */
+    int from; /* -1: nothing is received */
+    uint64_t slot;
     std::vector<int64_t> sent;
     std::vector<int64_t> received;
     std::unique_ptr<gloo::transport::UnboundBuffer> send;
     std::unique_ptr<gloo::transport::UnboundBuffer> receive;
 };
 
+/* The rounds of one kind of small operation, in order. */
+struct Rounds {
+    std::vector<Round> all;
+    bool posted = false;
+};
+
 } // namespace
 
 struct gloo_shim {
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::vector<Round> rounds;
-    bool posted = false;
+    Rounds max;
+    Rounds sum;
 };
 
 namespace {
 
-void prepare_rounds(gloo_shim *shim) {
+constexpr size_t small_bytes = GLOO_SHIM_MAX_VALUES * sizeof(int64_t);
+
+void add_round(gloo_shim *shim, Rounds &rounds, int to, int from, uint64_t slot) {
+    Round round;
+    round.to = to;
+    round.from = from;
+    round.slot = slot;
+    round.sent.resize(GLOO_SHIM_MAX_VALUES);
+    round.received.resize(GLOO_SHIM_MAX_VALUES);
+    round.send = shim->context->createUnboundBuffer(round.sent.data(), small_bytes);
+    round.receive = shim->context->createUnboundBuffer(round.received.data(), small_bytes);
+    rounds.all.push_back(std::move(round));
+}
+
+/* Dissemination: right for an idempotent operation, whatever the number of ranks. */
+void prepare_max(gloo_shim *shim) {
     int n = shim->context->size;
+    int rank = shim->context->rank;
     for (int distance = 1; distance < n; distance *= 2) {
-        Round round;
-        round.to = (shim->context->rank + distance) % n;
-        round.from = (shim->context->rank - distance + n) % n;
-        round.sent.resize(GLOO_SHIM_MAX_VALUES);
-        round.received.resize(GLOO_SHIM_MAX_VALUES);
-        size_t n_bytes = GLOO_SHIM_MAX_VALUES * sizeof(int64_t);
-        round.send = shim->context->createUnboundBuffer(round.sent.data(), n_bytes);
-        round.receive = shim->context->createUnboundBuffer(round.received.data(), n_bytes);
-        shim->rounds.push_back(std::move(round));
+        add_round(shim, shim->max, (rank + distance) % n, (rank - distance + n) % n,
+                  shim->max.all.size());
     }
 }
 
-void post_receives(gloo_shim *shim, size_t n_values) {
-    for (size_t i = 0; i < shim->rounds.size(); i++) {
-        Round &round = shim->rounds[i];
-        round.receive->recv(round.from, i, 0, n_values * sizeof(int64_t));
+/* Recursive doubling: both partners add the same two numbers, so all ranks get the same bits. Ranks
+ * beyond a power of two give their numbers to one below it first and get the sum from it last. */
+void prepare_sum(gloo_shim *shim) {
+    constexpr uint64_t slots = 64; /* behind those of the maximum */
+    int n = shim->context->size;
+    int rank = shim->context->rank;
+    int power = 1;
+    while (power * 2 <= n) {
+        power *= 2;
+    }
+    if (rank >= power) {
+        add_round(shim, shim->sum, rank - power, -1, slots);
+        add_round(shim, shim->sum, -1, rank - power, slots + 1);
+        return;
+    }
+    if (rank + power < n) {
+        add_round(shim, shim->sum, -1, rank + power, slots);
+    }
+    for (int distance = 1; distance < power; distance *= 2) {
+        add_round(shim, shim->sum, rank ^ distance, rank ^ distance,
+                  slots + 2 + static_cast<uint64_t>(distance));
+    }
+    if (rank + power < n) {
+        add_round(shim, shim->sum, rank + power, -1, slots + 1);
+    }
+}
+
+void post_receives(Rounds &rounds) {
+    for (Round &round : rounds.all) {
+        if (round.from >= 0) {
+            round.receive->recv(round.from, round.slot, 0, small_bytes);
+        }
+    }
+}
+
+/* `take(values, received)` combines what has come in with what is there. */
+template <typename T, typename Take>
+void run_small(Rounds &rounds, T *values, size_t n_values, std::chrono::milliseconds timeout,
+               Take take) {
+    static_assert(sizeof(T) == sizeof(int64_t), "values are carried as 64 bits");
+    if (!rounds.posted) {
+        post_receives(rounds);
+        rounds.posted = true;
+    }
+    for (Round &round : rounds.all) {
+        if (round.to >= 0) {
+            std::memcpy(round.sent.data(), values, n_values * sizeof(T));
+            round.send->send(round.to, round.slot, 0, small_bytes);
+        }
+        if (round.from >= 0) {
+            round.receive->waitRecv(timeout);
+            T received[GLOO_SHIM_MAX_VALUES];
+            std::memcpy(received, round.received.data(), n_values * sizeof(T));
+            take(values, received, round);
+        }
+        if (round.to >= 0) {
+            round.send->waitSend(timeout);
+        }
+    }
+    /* The result is complete; a peer that has closed since then is the next call's failure. */
+    try {
+        post_receives(rounds);
+    } catch (const gloo::Exception &) {
+        rounds.posted = false;
     }
 }
 
 void run_max(gloo_shim *shim, int64_t *values, size_t n_values, std::chrono::milliseconds timeout) {
-    if (!shim->posted) {
-        post_receives(shim, n_values);
-        shim->posted = true;
-    }
-    for (size_t i = 0; i < shim->rounds.size(); i++) {
-        Round &round = shim->rounds[i];
-        std::copy(values, values + n_values, round.sent.begin());
-        round.send->send(round.to, i, 0, n_values * sizeof(int64_t));
-        round.receive->waitRecv(timeout);
-        for (size_t v = 0; v < n_values; v++) {
-            values[v] = std::max(values[v], round.received[v]);
-        }
-        round.send->waitSend(timeout);
-    }
-    /* The maximum is complete; a peer that has closed since then is the next call's failure. */
-    try {
-        post_receives(shim, n_values);
-    } catch (const gloo::Exception &) {
-        shim->posted = false;
-    }
+    run_small(shim->max, values, n_values, timeout,
+              [n_values](int64_t *into, const int64_t *from, const Round &) {
+                  for (size_t v = 0; v < n_values; v++) {
+                      into[v] = std::max(into[v], from[v]);
+                  }
+              });
+}
+
+void run_small_sum(gloo_shim *shim, double *values, size_t n_values,
+                   std::chrono::milliseconds timeout) {
+    const gloo::rendezvous::Context &context = *shim->context;
+    run_small(shim->sum, values, n_values, timeout,
+              [n_values, &context](double *into, const double *from, const Round &round) {
+                  /* From a rank that has not sent to us: the sum of all. */
+                  bool is_whole = round.to < 0 && round.from < context.rank;
+                  for (size_t v = 0; v < n_values; v++) {
+                      into[v] = is_whole ? from[v] : into[v] + from[v];
+                  }
+              });
 }
 
 void run_sum(gloo_shim *shim, void *data, size_t elements, gloo_shim_type type,
              gloo_shim_sum_fn sum, std::chrono::milliseconds timeout) {
+    if (type == GLOO_SHIM_F64 && elements <= GLOO_SHIM_MAX_VALUES) {
+        run_small_sum(shim, static_cast<double *>(data), elements, timeout);
+        return;
+    }
     gloo::AllreduceOptions options(shim->context);
     options.setTimeout(timeout);
     options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
@@ -225,7 +304,8 @@ gloo_shim *gloo_shim_open(const char *interface, const char *address, int rank, 
         shim->context->setTimeout(std::chrono::milliseconds(connect_timeout_ms));
         GatherStore store(n_ranks, allgather, context);
         shim->context->connectFullMesh(store, device);
-        prepare_rounds(shim.get());
+        prepare_max(shim.get());
+        prepare_sum(shim.get());
     });
     return result == GLOO_SHIM_OK ? shim.release() : nullptr;
 }

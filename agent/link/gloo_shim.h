@@ -28,15 +28,15 @@ enum gloo_shim_result { GLOO_SHIM_OK, GLOO_SHIM_TIMEOUT, GLOO_SHIM_BROKEN };
 /* Adds `from` into `into`; for the half types, which Gloo itself sums without rounding to even. */
 typedef void (*gloo_shim_sum_fn)(void *into, const void *from, size_t elements, int type);
 
-/* Ring all-reduce in place, blocking. */
+/* All-reduce in place, blocking; bit-equal on all ranks. A ring; up to GLOO_SHIM_MAX_VALUES numbers
+ * of f64 take about log2 n_ranks rounds of small messages instead, received into buffers that were
+ * posted one call ahead, so that a round costs one network latency and no rendezvous. */
 enum gloo_shim_result gloo_shim_sum(struct gloo_shim *shim, void *data, size_t elements,
                                     enum gloo_shim_type type, gloo_shim_sum_fn sum,
                                     int64_t timeout_ms, char *out_text);
 
-/* Element-wise maximum over ranks, in place, blocking: ceil(log2 n_ranks) rounds of small messages
- * (dissemination, right for an idempotent operation), each received into a buffer that was posted
- * one call ahead, so that a round costs one network latency and no rendezvous. At most
- * GLOO_SHIM_MAX_VALUES values; the same count in every call. */
+/* Element-wise maximum over ranks, in place, blocking: ceil(log2 n_ranks) rounds like those of a
+ * small sum. At most GLOO_SHIM_MAX_VALUES values. */
 #define GLOO_SHIM_MAX_VALUES 16
 enum gloo_shim_result gloo_shim_max(struct gloo_shim *shim, int64_t *values, size_t n_values,
                                     int64_t timeout_ms, char *out_text);

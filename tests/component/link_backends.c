@@ -10,7 +10,7 @@
 #include "link/mem_fabric.h"
 #include "testing.h"
 
-#define MAX_RANKS    5
+#define MAX_RANKS    8
 #define N_OPS        24
 #define MAX_ELEMENTS 5000
 
@@ -233,6 +233,62 @@ static void gloo_maxima(void **state) {
     }
 }
 
+/* --- small sums ------------------------------------------------------------------------------- */
+
+/* Counts on both sides of where large sums begin, which go another way. The first value's sum
+ * depends on the order of additions, so that ranks that add in different orders differ. */
+static void *small_sums(void *argument) {
+    struct rank *self = argument;
+    struct meeting *meeting = self->meeting;
+    struct link *link = open_link(self);
+    for (uint64_t i = 0; i < 120; i++) {
+        uint64_t n = 1 + i % 20;
+        double values[20];
+        double expected[20] = {0};
+        double all[MAX_RANKS][20];
+        for (int32_t r = 0; r < meeting->n_ranks; r++) {
+            uint64_t random = meeting->seed + i * 31 + (uint64_t)r + 1;
+            fill(&random, all[r], LINK_F64, n);
+            all[r][0] *= r % 2 == 0 ? 1e15 : 1e-15;
+            for (uint64_t v = 0; v < n; v++) {
+                expected[v] += all[r][v];
+            }
+        }
+        memcpy(values, all[self->number], sizeof(values));
+        struct link_op op = {.data = values, .elements = n, .dtype = LINK_F64, .reduce = LINK_SUM};
+        if (meeting->ops->post(link, &op) != DEFT_OK ||
+            meeting->ops->wait(link, &op, INT64_MAX) != DEFT_OK) {
+            abort();
+        }
+        memcpy(meeting->bytes + (size_t)self->number * sizeof(values), values, n * sizeof(double));
+        (void)pthread_barrier_wait(&meeting->barrier);
+        for (uint64_t v = 0; v < n; v++) {
+            if (fabs(values[v] - expected[v]) > (v == 0 ? 1.0 : 1e-14)) {
+                (void)fprintf(stderr, "rank %d of %d, sum %llu: %.17g, reference %.17g\n",
+                              self->number, meeting->n_ranks, (unsigned long long)i, values[v],
+                              expected[v]);
+                abort();
+            }
+        }
+        if (memcmp(meeting->bytes, values, n * sizeof(double)) != 0) {
+            abort();
+        }
+        (void)pthread_barrier_wait(&meeting->barrier);
+    }
+    (void)meeting->ops->close(link);
+    return NULL;
+}
+
+static void gloo_small_sums_alike_on_all_ranks(void **state) {
+    (void)state;
+    for (int32_t n = 1; n <= MAX_RANKS; n++) {
+        struct meeting *meeting = calloc(1, sizeof(*meeting));
+        meeting->seed = testing_seed();
+        run(meeting, "gloo", "lo", n, small_sums);
+        free(meeting);
+    }
+}
+
 /* --- failure ---------------------------------------------------------------------------------- */
 
 /* Rank 0 never brings its op: the others are woken by an abort from another thread. */
@@ -353,6 +409,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(mem_sums_in_rank_order),
     cmocka_unit_test(gloo_sums_alike_on_all_ranks),
     cmocka_unit_test(gloo_maxima),
+    cmocka_unit_test(gloo_small_sums_alike_on_all_ranks),
     cmocka_unit_test(abort_wakes_waiters),
     cmocka_unit_test(mismatched_ops_are_refused),
     cmocka_unit_test(half_types_round_trip),
