@@ -105,6 +105,7 @@ static void compare_committed(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     const struct tuner_evidence *evidence = core->evidence;
     if (state->guard_at == 0) { /* committed by a controller that knew no guard */
+        state->is_committed = 1;
         tuner_compare_later(core);
     }
     if (evidence->loss_state != DSCHED_LOSS_FINE) {

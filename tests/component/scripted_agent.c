@@ -14,8 +14,7 @@
 /* Per report: fewer than any window of the tuner. */
 #define SCRIPTED_BATCH 5u
 
-void scripted_agent_start(struct scripted_agent *agent, const struct controller *controller,
-                          const char *job, double (*loss)(struct scripted_agent *agent)) {
+char *scripted_agent_registration(void) {
     struct dsched_tensor tensors[SCRIPTED_TENSORS];
     struct dsched_sample probes[3] = {{4096, 200000}, {1u << 20, 9000000}, {1u << 25, 280000000}};
     struct wire_link link = {.name = "mem:a", .n_probes = 3, .probes = probes};
@@ -37,14 +36,21 @@ void scripted_agent_start(struct scripted_agent *agent, const struct controller 
                                                    .tensors = tensors,
                                                    .n_links = 1,
                                                    .links = &link};
-    struct wire_registered registered;
-    char path[256];
     char *text = NULL;
     memset(tensors, 0, sizeof(tensors));
     for (uint32_t i = 0; i < SCRIPTED_TENSORS; i++) {
         tensors[i].name[0] = (char)('a' + i);
         tensors[i].elements = 1u << 20;
     }
+    assert_int_equal(wire_registration_encode(&registration, &text, NULL), DEFT_OK);
+    return text;
+}
+
+void scripted_agent_start(struct scripted_agent *agent, const struct controller *controller,
+                          const char *job, double (*loss)(struct scripted_agent *agent)) {
+    struct wire_registered registered;
+    char path[256];
+    char *text = scripted_agent_registration();
     memset(agent, 0, sizeof(*agent));
     agent->controller = controller;
     agent->job = job;
@@ -52,12 +58,12 @@ void scripted_agent_start(struct scripted_agent *agent, const struct controller 
     agent->is_exact = 1;
     agent->step_ns = SCRIPTED_COMPUTE_NS + SCRIPTED_EXPOSED_NS;
     agent->random = testing_seed();
-    assert_int_equal(wire_registration_encode(&registration, &text, NULL), DEFT_OK);
     (void)snprintf(path, sizeof(path), "/api/v1/jobs/%s/incarnations", job);
     char *answer = talk_expect(controller->port, "POST", path, text, 201);
     assert_int_equal(wire_registered_decode(answer, strlen(answer), &registered, NULL), DEFT_OK);
     (void)snprintf(agent->path, sizeof(agent->path), "/api/v1/incarnations/%.64s",
                    registered.incarnation);
+    agent->seq = registered.committed_seq;
     free(answer);
     free(text);
 }

@@ -29,6 +29,8 @@ struct scripted_agent {
     struct wire_job view; /* of the job, after the newest report */
 };
 
+/* The registration of a job's only agent, as JSON; malloc'ed. */
+char *scripted_agent_registration(void);
 /* Registers a job whose owner wishes no mode; `limits` of the registration are 0. */
 void scripted_agent_start(struct scripted_agent *agent, const struct controller *controller,
                           const char *job, double (*loss)(struct scripted_agent *agent));
