@@ -90,6 +90,21 @@ enum deft_status wire_solve_encode(const struct dsched_profile *profile,
     return wire_shape_encode(&solve_shape, "the problem", &message, out, error);
 }
 
+/* A second row of a rule would undo the first in silence. */
+static enum deft_status solve_check_rows(const struct solve_message *message,
+                                         struct deft_error *error) {
+    uint32_t rules = 0;
+    for (uint32_t i = 0; i < message->n_rows; i++) {
+        uint32_t bit = DSCHED_RULE_BIT(message->rows[i].rule);
+        if ((rules & bit) != 0) {
+            return deft_fail(error, DEFT_INVALID, 0, "progress[%u].rule: '%s' was there before", i,
+                             wire_rule_names[message->rows[i].rule]);
+        }
+        rules |= bit;
+    }
+    return DEFT_OK;
+}
+
 enum deft_status wire_solve_decode(const char *text, size_t n_bytes, struct wire_solve *out,
                                    struct deft_error *error) {
     struct solve_message message = {0};
@@ -103,6 +118,9 @@ enum deft_status wire_solve_decode(const char *text, size_t n_bytes, struct wire
                            SOLVE_SCHEMA, message.schema);
     } else {
         status = wire_profile_check(&message.profile, error);
+    }
+    if (status == DEFT_OK) {
+        status = solve_check_rows(&message, error);
     }
     if (status == DEFT_OK) {
         memset(out, 0, sizeof(*out));

@@ -147,13 +147,25 @@ static enum deft_status turn_limits(const char *text, size_t n_bytes, char **out
     return status;
 }
 
+static enum deft_status turn_solve(const char *text, size_t n_bytes, char **out,
+                                   struct deft_error *error) {
+    struct wire_solve value;
+    memset(&value, FUZZ_WIRE_UNTOUCHED, sizeof value);
+    enum deft_status status = wire_solve_decode(text, n_bytes, &value, error);
+    if (fuzz_wire_decoded(status, &value, sizeof value)) {
+        fuzz_wire_encoded(wire_solve_encode(&value.profile, &value.options, out, error));
+        wire_solve_done(&value);
+    }
+    return status;
+}
+
 static const struct {
     char letter;
     fuzz_wire_turn_fn turn;
 } fuzz_wire_messages[] = {
     {'f', turn_profile},    {'p', turn_plan},   {'e', turn_plan_event}, {'r', turn_registration},
     {'d', turn_registered}, {'t', turn_report}, {'c', turn_committed},  {'j', turn_jobs},
-    {'n', turn_decisions},  {'l', turn_limits},
+    {'n', turn_decisions},  {'l', turn_limits}, {'s', turn_solve},
 };
 
 static void fuzz_wire_message(fuzz_wire_turn_fn turn, const char *text, size_t n_bytes) {

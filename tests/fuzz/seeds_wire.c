@@ -26,6 +26,8 @@ static void seeds_wire_put(const char *folder, char letter, const char *name,
 static void seeds_wire_profile(const char *folder) {
     struct deft_error error;
     char *text = NULL;
+    struct dsched_progress progress = {0};
+    struct dsched_planner_options options;
     struct dsched_sample samples[] = {{4096, 110000}, {1048576, 9200000}};
     struct dsched_tensor tensors[] = {
         {.name = "embed", .elements = 5000, .forward_ns = 1000, .backward_ns = 2000},
@@ -45,6 +47,17 @@ static void seeds_wire_profile(const char *folder) {
                                      .links = links};
     enum deft_status status = wire_profile_encode(&profile, &text, &error);
     seeds_wire_put(folder, 'f', "profile", status, text, &error);
+
+    dsched_planner_defaults(&options);
+    options.max_pending_bytes = 22800;
+    options.progress = &progress;
+    for (uint32_t k = 1; k <= 3; k++) {
+        progress.merge_ppm[DSCHED_AVERAGED][k] = 1000000 - k * 9900;
+        progress.delay_ppm[DSCHED_LOOKAHEAD][k] = 1000000 - k * 5000;
+    }
+    text = NULL;
+    status = wire_solve_encode(&profile, &options, &text, &error);
+    seeds_wire_put(folder, 's', "solve", status, text, &error);
 }
 
 static void seeds_wire_plan(const char *folder) {
@@ -201,6 +214,15 @@ static void seeds_wire_pages(const char *folder) {
                            .n_switches = 2,
                            .max_merge = 4,
                            .max_delay = 2,
+                           .epsilon = 0.01,
+                           .min_progress = 0.5,
+                           .loss_floor = (double)NAN,
+                           .progress = 0.98,
+                           .noise_samples = 5120.5,
+                           .disagreement = 0.75,
+                           .loss = 0.5,
+                           .loss_state = "fine",
+                           .status = "plan 3 committed",
                            .decision = "kept",
                            .registered_at = "2026-01-02T03:04:05Z",
                            .updated_at = "2026-01-02T03:14:05Z"};
@@ -222,7 +244,8 @@ static void seeds_wire_pages(const char *folder) {
     status = wire_decisions_encode(&decisions, &text, &error);
     seeds_wire_put(folder, 'n', "decisions", status, text, &error);
 
-    struct wire_limits limits = {.max_merge = 4, .max_delay = 2};
+    struct wire_limits limits = {
+        .max_merge = 4, .max_delay = 2, .epsilon = 0.02, .min_progress = 0.75, .loss_floor = -1.5};
     text = NULL;
     status = wire_limits_encode(&limits, &text, &error);
     seeds_wire_put(folder, 'l', "limits", status, text, &error);

@@ -72,6 +72,32 @@ static enum deft_status print_plan(const char *text, struct deft_error *error) {
     return status;
 }
 
+static enum deft_status decode_solve(const char *text, struct deft_error *error) {
+    struct wire_solve out = {0};
+    enum deft_status status = wire_solve_decode(text, strlen(text), &out, error);
+    wire_solve_done(&out);
+    return status;
+}
+
+static enum deft_status print_solve(const char *text, struct deft_error *error) {
+    struct wire_solve solve;
+    uint64_t saved = countdown;
+    char *out = NULL;
+    countdown = 0;
+    assert_int_equal(wire_solve_decode(text, strlen(text), &solve, NULL), DEFT_OK);
+    countdown = saved;
+    enum deft_status status = wire_solve_encode(&solve.profile, &solve.options, &out, error);
+    assert_true((status == DEFT_OK) == (out != NULL));
+    free(out);
+    wire_solve_done(&solve);
+    return status;
+}
+
+static enum deft_status decode_limits(const char *text, struct deft_error *error) {
+    struct wire_limits out = {0};
+    return wire_limits_decode(text, strlen(text), &out, error);
+}
+
 static void torture(enum deft_status (*call)(const char *text, struct deft_error *error),
                     const char *text) {
     uint64_t n = 0;
@@ -98,7 +124,9 @@ static void every_allocation_may_fail(void **unused) {
     struct wire_report report;
     struct wire_registration registration;
     struct wire_plan_event event = {.seq = 1, .max_loss = 2.5, .max_grad_sq = (double)NAN};
-    char *texts[3];
+    struct wire_solve solve;
+    struct wire_limits limits;
+    char *texts[5];
     (void)unused;
     wire_support_report(&state, &report);
     wire_support_registration(&state, &registration);
@@ -106,13 +134,28 @@ static void every_allocation_may_fail(void **unused) {
     assert_int_equal(wire_report_encode(&report, &texts[0], NULL), DEFT_OK);
     assert_int_equal(wire_registration_encode(&registration, &texts[1], NULL), DEFT_OK);
     assert_int_equal(wire_plan_event_encode(&event, &texts[2], NULL), DEFT_OK);
+    do { /* one with a table */
+        wire_support_solve(&state, &solve);
+        assert_int_equal(wire_solve_encode(&solve.profile, &solve.options, &texts[3], NULL),
+                         DEFT_OK);
+        if (solve.options.progress == NULL) {
+            free(texts[3]);
+            texts[3] = NULL;
+        }
+        wire_solve_done(&solve);
+    } while (texts[3] == NULL);
+    wire_support_limits(&state, &limits);
+    assert_int_equal(wire_limits_encode(&limits, &texts[4], NULL), DEFT_OK);
     cJSON_InitHooks(&hooks);
     torture(decode_report, texts[0]);
     torture(decode_registration, texts[1]);
     torture(decode_plan_event, texts[2]);
     torture(print_plan, texts[2]);
+    torture(decode_solve, texts[3]);
+    torture(print_solve, texts[3]);
+    torture(decode_limits, texts[4]);
     cJSON_InitHooks(NULL);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         free(texts[i]);
     }
     wire_report_done(&report);

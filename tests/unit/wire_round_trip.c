@@ -143,6 +143,57 @@ static void profiles_round_trip(void **unused) {
     }
 }
 
+static void solves_round_trip(void **unused) {
+    uint64_t state = testing_seed();
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct wire_solve in;
+        struct wire_solve out;
+        struct deft_error error = {0};
+        char *text = NULL;
+        char *again = NULL;
+        wire_support_solve(&state, &in);
+        assert_int_equal(wire_solve_encode(&in.profile, &in.options, &text, &error), DEFT_OK);
+        assert_int_equal(wire_solve_decode(text, strlen(text), &out, &error), DEFT_OK);
+        assert_int_equal(out.options.rules, in.options.rules);
+        assert_int_equal(out.options.max_merge, in.options.max_merge);
+        assert_int_equal(out.options.max_delay, in.options.max_delay);
+        assert_true(out.options.max_pending_bytes == in.options.max_pending_bytes);
+        assert_int_equal(out.options.jitter_ppm, in.options.jitter_ppm);
+        assert_int_equal(out.options.tolerance_ppm, in.options.tolerance_ppm);
+        assert_memory_equal(&out.progress, &in.progress, sizeof(in.progress));
+        assert_ptr_equal(out.options.progress, in.options.progress == NULL ? NULL : &out.progress);
+        assert_memory_equal(in.profile.tensors, out.profile.tensors,
+                            in.profile.n_tensors * sizeof(*in.profile.tensors));
+        assert_int_equal(wire_solve_encode(&out.profile, &out.options, &again, &error), DEFT_OK);
+        assert_string_equal(text, again);
+        free(text);
+        free(again);
+        wire_solve_done(&in);
+        wire_solve_done(&out);
+    }
+}
+
+static void limits_round_trip(void **unused) {
+    uint64_t state = testing_seed();
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct wire_limits in;
+        struct wire_limits out;
+        struct deft_error error = {0};
+        char *text = NULL;
+        wire_support_limits(&state, &in);
+        assert_int_equal(wire_limits_encode(&in, &text, &error), DEFT_OK);
+        assert_int_equal(wire_limits_decode(text, strlen(text), &out, &error), DEFT_OK);
+        assert_int_equal(in.max_merge, out.max_merge);
+        assert_int_equal(in.max_delay, out.max_delay);
+        same_real(in.epsilon, out.epsilon);
+        same_real(in.min_progress, out.min_progress);
+        same_real(in.loss_floor, out.loss_floor);
+        free(text);
+    }
+}
+
 static void jobs_round_trip(void **unused) {
     uint64_t state = testing_seed();
     (void)unused;
@@ -161,6 +212,9 @@ static void jobs_round_trip(void **unused) {
         assert_int_equal(out.n_jobs, 3);
         assert_string_equal(out.jobs[1].decision, in[1].decision);
         same_real(out.jobs[2].gain, in[2].gain);
+        same_real(out.jobs[0].noise_samples, in[0].noise_samples);
+        same_real(out.jobs[0].loss_floor, in[0].loss_floor);
+        assert_string_equal(out.jobs[0].status, in[0].status);
         assert_int_equal(wire_jobs_encode(&out, &again, &error), DEFT_OK);
         assert_string_equal(text, again);
         free(text);
@@ -233,6 +287,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(reports_round_trip),
     cmocka_unit_test(plans_round_trip),
     cmocka_unit_test(profiles_round_trip),
+    cmocka_unit_test(solves_round_trip),
+    cmocka_unit_test(limits_round_trip),
     cmocka_unit_test(jobs_round_trip),
     cmocka_unit_test(problems_carry_their_detail),
     cmocka_unit_test(bytes_that_are_not_utf8_are_replaced),

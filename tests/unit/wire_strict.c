@@ -217,6 +217,103 @@ static void limits_of_a_fuse_are_positive_or_null(void **unused) {
     wire_plan_event_done(&event);
 }
 
+static void limits_are_shares_or_absent(void **unused) {
+    static const struct strict_case cases[] = {
+        {"{\"max_merge\":2}", "max_delay: the field is missing"},
+        {"{\"max_merge\":65,\"max_delay\":0}", "max_merge: 65 is outside 1..64"},
+        {"{\"max_merge\":2,\"max_delay\":65}", "max_delay: 65 is outside 0..64"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"epsilon\":1.000001}", "epsilon: 0..1 was expected"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"epsilon\":-1e-9}", "epsilon: 0..1 was expected"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"epsilon\":true}", "epsilon: a finite number or null"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"min_progress\":2}", "min_progress: 0..1 was expected"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"loss_floor\":-1e999}",
+         "loss_floor: a finite number or null"},
+        {"{\"max_merge\":2,\"max_delay\":1,\"epsilon\":0,\"epsilon\":0}",
+         "epsilon: the key appears twice"},
+    };
+    static const char *const whole[] = {
+        "{\"max_merge\":2,\"max_delay\":1}",
+        "{\"max_merge\":2,\"max_delay\":1,\"epsilon\":null,\"min_progress\":null,"
+        "\"loss_floor\":null}",
+    };
+    char *text = NULL;
+    struct deft_error error = {0};
+    (void)unused;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct wire_limits out = {.max_merge = 77};
+        assert_int_equal(wire_limits_decode(cases[i].text, strlen(cases[i].text), &out, &error),
+                         DEFT_INVALID);
+        if (strstr(error.text, cases[i].says) == NULL) {
+            fail_msg("%s gave \"%s\"", cases[i].text, error.text);
+        }
+        assert_int_equal(out.max_merge, 77);
+    }
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        struct wire_limits out = {0};
+        assert_int_equal(wire_limits_decode(whole[i], strlen(whole[i]), &out, NULL), DEFT_OK);
+        assert_true(out.epsilon == 0.01 && out.min_progress == 0.5 && isnan(out.loss_floor));
+    }
+    const struct wire_limits wide = {.max_merge = 1, .epsilon = 1.5};
+    assert_int_equal(wire_limits_encode(&wide, &text, &error), DEFT_INVALID);
+    assert_null(text);
+}
+
+/* A valid problem with one piece replaced. */
+static void problems_to_solve_are_checked(void **unused) {
+    static const char whole[] =
+        "{\"schema\":\"deft.solve/1\",\"rules\":5,\"max_merge\":3,\"max_delay\":8,"
+        "\"max_pending_bytes\":0,\"jitter_ppm\":150000,\"tolerance_ppm\":10000,"
+        "\"progress\":[{\"rule\":\"averaged\",\"merge\":[1000000,990000],\"delay\":[1000000]}],"
+        "\"profile\":{\"schema\":\"deft.profile/1\",\"compute\":{\"forward_ns\":10,"
+        "\"backward_ns\":20},\"links\":[{\"name\":\"a\",\"alpha_ns\":1,\"bytes_per_s\":1000}],"
+        "\"tensors\":[{\"name\":\"t\",\"elements\":5,\"forward_ns\":10,\"backward_ns\":20}]}}";
+    static const struct {
+        const char *piece;
+        const char *instead;
+        const char *says;
+    } cases[] = {
+        {"deft.solve/1", "deft.solve/2", "schema: 'deft.solve/1' was expected"},
+        {"deft.profile/1", "deft.profile/2", "schema: 'deft.profile/1' was expected"},
+        {"\"rules\":5", "\"rules\":16", "rules: 16 is outside 0..15"},
+        {"\"max_merge\":3", "\"max_merge\":0", "max_merge: 0 is outside 1..64"},
+        {"\"max_delay\":8,", "", "max_delay: the field is missing"},
+        {"150000", "1000001", "jitter_ppm: 1000001 is outside"},
+        {"\"averaged\"", "\"fast\"", "progress[0].rule: 'fast' is not a known value"},
+        {"990000", "-1", "progress[0].merge[1]: -1 is outside"},
+        {"990000", "0.5", "progress[0].merge[1]: an integer"},
+        {"}],\"profile", "},{\"rule\":\"averaged\",\"merge\":[],\"delay\":[]}],\"profile",
+         "progress[1].rule: 'averaged' was there before"},
+        {"\"delay\":[1000000]", "\"x\":0", "progress[0].delay: the field is missing"},
+        {"\"elements\":5", "\"elements\":0", ""},
+        {"}]}}", "}]}", "a comma or a closing bracket"},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[1024];
+        struct wire_solve out;
+        struct wire_solve before;
+        struct deft_error error = {0};
+        const char *at = strstr(whole, cases[i].piece);
+        assert_non_null(at);
+        (void)snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - whole), whole, cases[i].instead,
+                       at + strlen(cases[i].piece));
+        memset(&out, 0x5A, sizeof(out));
+        before = out;
+        assert_int_equal(wire_solve_decode(text, strlen(text), &out, &error), DEFT_INVALID);
+        if (error.text[0] == '\0' || strstr(error.text, cases[i].says) == NULL) {
+            fail_msg("%s\ngave \"%s\", not \"%s\"", text, error.text, cases[i].says);
+        }
+        assert_memory_equal(&out, &before, sizeof(out));
+    }
+    struct wire_solve out;
+    assert_int_equal(wire_solve_decode(whole, sizeof(whole) - 1, &out, NULL), DEFT_OK);
+    assert_int_equal(out.progress.merge_ppm[DSCHED_AVERAGED][2], 990000);
+    assert_int_equal(out.progress.merge_ppm[DSCHED_AVERAGED][3], 0);
+    assert_int_equal(out.progress.delay_ppm[DSCHED_AVERAGED][0], 1000000);
+    wire_solve_done(&out);
+    wire_solve_done(&out); /* zeroed by then */
+}
+
 /* Any byte of a valid message replaced, removed or doubled: never a crash, never a half-read
  * message. What the sanitizers watch here is the point. */
 static void damaged_messages_are_survived(void **unused) {
@@ -276,6 +373,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(unknown_keys_and_absent_ones_are_fine),
     cmocka_unit_test(plans_with_a_wrong_hash_are_refused),
     cmocka_unit_test(limits_of_a_fuse_are_positive_or_null),
+    cmocka_unit_test(limits_are_shares_or_absent),
+    cmocka_unit_test(problems_to_solve_are_checked),
     cmocka_unit_test(damaged_messages_are_survived),
     cmocka_unit_test(workloads_are_read),
 };

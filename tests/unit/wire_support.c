@@ -243,6 +243,55 @@ void wire_support_profile(uint64_t *state, struct dsched_profile *out) {
     }
 }
 
+/* Mostly plausible, now and then as large as it can be; with zeros between. */
+static uint32_t support_ppm(uint64_t *state) {
+    switch (support_below(state, 4)) {
+    case 0:
+        return 0;
+    case 1:
+        return (uint32_t)testing_random(state);
+    default:
+        return (uint32_t)support_below(state, 1000001);
+    }
+}
+
+void wire_support_solve(uint64_t *state, struct wire_solve *out) {
+    memset(out, 0, sizeof(*out));
+    out->options.rules = (uint32_t)support_below(state, DSCHED_RULE_BIT(DSCHED_N_RULES));
+    out->options.max_merge = 1 + (uint32_t)support_below(state, DSCHED_MAX_MERGE);
+    out->options.max_delay = (uint32_t)support_below(state, DSCHED_MAX_DELAY + 1);
+    out->options.max_pending_bytes = support_integer(state);
+    out->options.jitter_ppm = (uint32_t)support_below(state, 1000001);
+    out->options.tolerance_ppm = (uint32_t)support_below(state, 1000001);
+    wire_support_profile(state, &out->profile);
+    if (support_below(state, 4) == 0) {
+        return; /* no table */
+    }
+    out->options.progress = &out->progress;
+    for (uint32_t r = 0; r < DSCHED_N_RULES; r++) {
+        uint64_t n_merges = support_below(state, DSCHED_MAX_MERGE + 1);
+        uint64_t n_delays = support_below(state, DSCHED_MAX_DELAY + 2);
+        for (uint64_t k = 1; k <= n_merges; k++) {
+            out->progress.merge_ppm[r][k] = support_ppm(state);
+        }
+        for (uint64_t d = 0; d < n_delays; d++) {
+            out->progress.delay_ppm[r][d] = support_ppm(state);
+        }
+    }
+}
+
+static double support_share(uint64_t *state) {
+    return (double)support_below(state, 1000001) / 1e6;
+}
+
+void wire_support_limits(uint64_t *state, struct wire_limits *out) {
+    *out = (struct wire_limits){.max_merge = 1 + (uint32_t)support_below(state, DSCHED_MAX_MERGE),
+                                .max_delay = (uint32_t)support_below(state, DSCHED_MAX_DELAY + 1),
+                                .epsilon = support_share(state),
+                                .min_progress = support_share(state),
+                                .loss_floor = support_real(state)};
+}
+
 void wire_support_job(uint64_t *state, struct wire_job *out) {
     memset(out, 0, sizeof(*out));
     wire_support_text(state, out->id, sizeof(out->id));
@@ -259,5 +308,14 @@ void wire_support_job(uint64_t *state, struct wire_job *out) {
     out->coverage = support_real(state);
     out->updates_per_step = support_real(state);
     out->max_merge = (uint32_t)support_below(state, DSCHED_MAX_MERGE + 1);
+    out->epsilon = support_real(state);
+    out->min_progress = support_real(state);
+    out->loss_floor = support_real(state);
+    out->progress = support_real(state);
+    out->noise_samples = support_real(state);
+    out->disagreement = support_real(state);
+    out->loss = support_real(state);
+    wire_support_text(state, out->loss_state, sizeof(out->loss_state));
+    wire_support_text(state, out->status, sizeof(out->status));
     wire_support_text(state, out->decision, sizeof(out->decision));
 }

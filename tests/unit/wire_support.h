@@ -11,6 +11,9 @@ void wire_support_registration(uint64_t *state, struct wire_registration *out);
 void wire_support_report(uint64_t *state, struct wire_report *out);
 void wire_support_plan(uint64_t *state, struct dsched_plan *out);
 void wire_support_profile(uint64_t *state, struct dsched_profile *out);
+/* `out` must not be moved. */
+void wire_support_solve(uint64_t *state, struct wire_solve *out);
+void wire_support_limits(uint64_t *state, struct wire_limits *out);
 void wire_support_job(uint64_t *state, struct wire_job *out);
 
 /* Printable text with quotes, backslashes and letters of two to four bytes. */
