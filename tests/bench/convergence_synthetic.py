@@ -103,10 +103,12 @@ def draw_edges(rows):
             delays = [row["delay"] for row in mine]
             axis.plot(delays, [row["predicted"] for row in mine], color=colour)
             axis.plot(delays, [row["measured"] for row in mine], "o", color=colour, mfc="none")
-            last = mine[-1] if rule != "lookahead" else mine[0]
-            figures.name(axis, last["delay"], last["predicted"], f"m = {momentum:g}", colour,
-                         **({} if rule != "lookahead" else {"offset": (10, 0)}))
-        axis.set(title=rule, xlabel="delay τ, iterations", yscale="log", xlim=(-0.3, 5.6),
+            last = mine[-1]
+            if rule != "lookahead":
+                figures.name(axis, last["delay"], last["predicted"], f"m = {momentum:g}", colour)
+        if rule == "lookahead":
+            figures.name(axis, 1, 1, "every m", figures.INK)
+        axis.set(title=rule, xlabel="delay τ, iterations", yscale="log", xlim=(-0.3, 6.2),
                  xticks=range(5))
     axes[0].set_ylabel("edge of rate × curvature")
     axes[0].set_yticks([0.03, 0.1, 0.3, 1, 3], ["0.03", "0.1", "0.3", "1", "3"])
