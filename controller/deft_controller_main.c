@@ -14,21 +14,22 @@
 #include "base/state_dir.h"
 #include "http/http_server.h"
 #include "jobs.h"
+#include "listen_options.h"
 #include "replay.h"
 #include "service.h"
 #include "store/store.h"
+#include "token_main.h"
 
-#define MAIN_PORT            7600u
-#define MAIN_PATH_BYTES      4096u
-#define MAIN_THREADS         4u
-#define MAIN_MAX_CONNECTIONS 16384u
-#define MAIN_EXIT_USAGE      2
+#define MAIN_PATH_BYTES 4096u
+#define MAIN_THREADS    4u
+/* How often the tokens are looked at, whatever made or revoked them. */
+#define MAIN_TICK_NS    INT64_C(500000000)
+#define MAIN_EXIT_USAGE 2
 /* Far beyond any job; what is counted from here must not overflow. */
 #define MAIN_MAX_ITERATIONS 1000000000u
 
 struct main_options {
-    const char *listen;
-    uint16_t port;
+    struct listen_options listen;
     char db[MAIN_PATH_BYTES];
     const char *port_file;
     struct wire_limits limits;
@@ -53,8 +54,6 @@ __attribute__((visibility("default"))) const char *argp_program_version =
     "deft-controller " DEFT_VERSION_TEXT;
 
 static const struct argp_option main_argp_options[] = {
-    {"listen", 'l', "HOST", 0, "Loopback address to listen on (127.0.0.1)", 0},
-    {"port", 'p', "N", 0, "Port; 0: the system chooses (7600)", 0},
     {"db", 'd', "FILE", 0, "Database (deft.db in the state directory)", 0},
     {"port-file", KEY_PORT_FILE, "FILE", 0, "Write the port there once requests are taken", 0},
     {"mode", KEY_MODE, "MODE", 0, "Of new jobs: off, observe or auto (observe)", 0},
@@ -123,14 +122,9 @@ static error_t main_parse_tuning(int key, const char *argument, struct argp_stat
 
 static error_t main_parse(int key, char *argument, struct argp_state *state) {
     struct main_options *options = state->input;
-    uint64_t number = 0;
     switch (key) {
-    case 'l':
-        options->listen = argument;
-        return 0;
-    case 'p':
-        main_number(state, "--port", argument, 0, UINT16_MAX, &number);
-        options->port = (uint16_t)number;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->listen;
         return 0;
     case 'd':
         if (strlen(argument) >= sizeof(options->db)) {
@@ -155,18 +149,6 @@ static error_t main_parse(int key, char *argument, struct argp_state *state) {
     default:
         return main_parse_tuning(key, argument, state);
     }
-}
-
-/* Without tokens anybody who reaches the port may steer every job. */
-static enum deft_status main_check_listen(const char *host, struct deft_error *error) {
-    if (strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 ||
-        strncmp(host, "127.", 4) == 0) {
-        return DEFT_OK;
-    }
-    return deft_fail(error, DEFT_INVALID, 0,
-                     "--listen %s is not a loopback address: there are no access tokens yet, so "
-                     "other hosts are not served",
-                     host);
 }
 
 static enum deft_status main_default_db(struct main_options *options, struct deft_error *error) {
@@ -208,86 +190,167 @@ static enum deft_status main_write_port(const char *path, uint16_t port, struct 
     return status;
 }
 
+struct main_parts {
+    const struct main_options *options;
+    const struct log *log;
+    const sigset_t *signals;
+    struct service service;
+    struct http_server *server;
+};
+
+static void main_reload(struct main_parts *parts) {
+    struct deft_error error = {0};
+    if (parts->service.tls == NULL) {
+        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: there is nothing to be read again");
+    } else if (http_tls_reload(parts->service.tls, &error) == DEFT_OK) {
+        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: the certificate was read again");
+    } else {
+        log_line(parts->log, LOG_LEVEL_ERROR, "SIGHUP: the old certificate stays in use: %s",
+                 error.text);
+    }
+}
+
+/* Tokens made or revoked by another program, and those that have expired. */
+static void main_look_at_tokens(struct main_parts *parts) {
+    struct deft_error error = {0};
+    if (access_refresh(parts->service.access, &error) != DEFT_OK) {
+        log_line(parts->log, LOG_LEVEL_DEBUG, "the tokens cannot be read: %s", error.text);
+    }
+    http_server_check_streams(parts->server, service_keeps_stream, &parts->service);
+}
+
 /* Signals are blocked everywhere and waited for here: no handler, no race. */
-static void main_wait(const struct log *log, const sigset_t *signals) {
-    int number = 0;
-    (void)sigwait(signals, &number);
-    log_line(log, LOG_LEVEL_INFO, "stopping on signal %d", number);
+static void main_wait(struct main_parts *parts) {
+    const struct timespec tick = {.tv_nsec = MAIN_TICK_NS};
+    for (;;) {
+        int number = sigtimedwait(parts->signals, NULL, &tick);
+        if (number == SIGHUP) {
+            main_reload(parts);
+        } else if (number > 0) {
+            log_line(parts->log, LOG_LEVEL_INFO, "stopping on signal %d", number);
+            return;
+        }
+        main_look_at_tokens(parts);
+    }
+}
+
+static void main_tell(const struct main_parts *parts) {
+    const struct listen_options *listen = &parts->options->listen;
+    if (!listen_is_private(listen) && parts->service.tls == NULL) {
+        log_line(parts->log, LOG_LEVEL_WARNING,
+                 "without --tls-cert tokens and reports travel in the clear");
+    }
+    if (access_is_open(parts->service.access)) {
+        log_line(parts->log, LOG_LEVEL_INFO,
+                 "open to every user of this machine, since no token was ever made");
+    }
+    log_line(parts->log, LOG_LEVEL_INFO, "listening on %s port %u%s, database %s", listen->host,
+             (unsigned)http_server_port(parts->server), parts->service.tls != NULL ? " (TLS)" : "",
+             parts->options->db);
+}
+
+static enum deft_status main_serve(struct main_parts *parts, struct deft_error *error) {
+    const struct main_options *options = parts->options;
+    struct service *service = &parts->service;
+    struct http_server_options http = {.n_threads = MAIN_THREADS,
+                                       .max_body_bytes = WIRE_MAX_BODY_BYTES,
+                                       .routes = service_routes,
+                                       .n_routes = service_n_routes,
+                                       .authorize = service_authorize,
+                                       .context = service};
+    const struct jobs_options jobs = {.store = service->store,
+                                      .log = parts->log,
+                                      .tuner = options->tuner,
+                                      .mode = options->mode,
+                                      .limits = options->limits};
+    enum deft_status status =
+        access_open(service->store, listen_is_private(&options->listen), &service->access, error);
+    if (status == DEFT_OK) {
+        status = jobs_start(&jobs, &service->jobs, error);
+    }
+    if (status == DEFT_OK) {
+        listen_fill(&options->listen, service->tls, &http);
+        status = http_server_start(&http, &parts->server, error);
+    }
+    if (status == DEFT_OK) {
+        main_tell(parts);
+    }
+    if (status == DEFT_OK && options->port_file != NULL) {
+        status = main_write_port(options->port_file, http_server_port(parts->server), error);
+    }
+    if (status == DEFT_OK) {
+        main_wait(parts);
+    }
+    return status;
 }
 
 static enum deft_status main_run(const struct main_options *options, const struct log *log,
                                  const sigset_t *signals, struct deft_error *error) {
-    struct service service = {0};
-    struct http_server *server = NULL;
-    enum deft_status status = store_open(options->db, &service.store, error);
-    if (status != DEFT_OK) {
-        return status;
+    struct main_parts parts = {.options = options, .log = log, .signals = signals};
+    struct service *service = &parts.service;
+    service->wants_certificates = options->listen.client_ca_file != NULL;
+    service->n_metric_jobs = options->listen.metrics_jobs;
+    enum deft_status status = listen_open_tls(&options->listen, &service->tls, error);
+    if (status == DEFT_OK) {
+        status = store_open(options->db, &service->store, error);
     }
-    struct jobs_options jobs = {.store = service.store,
-                                .log = log,
-                                .tuner = options->tuner,
-                                .mode = options->mode,
-                                .limits = options->limits};
-    const struct http_server_options http = {.listen_host = options->listen,
-                                             .port = options->port,
-                                             .n_threads = MAIN_THREADS,
-                                             .max_connections = MAIN_MAX_CONNECTIONS,
-                                             .max_body_bytes = WIRE_MAX_BODY_BYTES,
-                                             .literal_hosts_only = 1,
-                                             .routes = service_routes,
-                                             .n_routes = service_n_routes,
-                                             .context = &service};
-    status = jobs_start(&jobs, &service.jobs, error);
-    if (status != DEFT_OK) {
-        goto done;
+    if (status == DEFT_OK) {
+        status = main_serve(&parts, error);
     }
-    status = http_server_start(&http, &server, error);
-    if (status != DEFT_OK) {
-        goto done;
-    }
-    log_line(log, LOG_LEVEL_INFO, "listening on %s port %u, database %s", options->listen,
-             (unsigned)http_server_port(server), options->db);
-    if (options->port_file != NULL) {
-        status = main_write_port(options->port_file, http_server_port(server), error);
-        if (status != DEFT_OK) {
-            goto done;
-        }
-    }
-    main_wait(log, signals);
-done:
-    http_server_stop(server);
-    jobs_stop(service.jobs);
-    store_close(service.store);
+    http_server_stop(parts.server);
+    jobs_stop(service->jobs);
+    access_close(service->access);
+    store_close(service->store);
+    http_tls_close(service->tls);
     return status;
 }
 
+/* 1 when the command line was one of a subcommand, whose exit status is `*out`. */
+static int main_subcommand(int argc, char **argv, int *out) {
+    if (argc > 1 && strcmp(argv[1], "replay") == 0) {
+        *out = replay_main(argc - 1, argv + 1);
+        return 1;
+    }
+    if (argc > 1 && strcmp(argv[1], "token") == 0) {
+        *out = token_main(argc - 1, argv + 1);
+        return 1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    static const struct argp_child children[] = {{&listen_options_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = main_argp_options,
         .parser = main_parse,
+        .children = children,
         .doc = "The controller of DeFT Tuner: takes the reports of training jobs, plans their "
                "communication, and answers the REST API. 'deft-controller replay --help' tells how "
-               "its decisions are checked.\v"
-               "Exit status: 0 after SIGTERM or SIGINT, 1 when it cannot run, 2 for a wrong "
+               "its decisions are checked, 'deft-controller token --help' how access is given.\v"
+               "SIGHUP reads the certificate again. Exit status: 0 after SIGTERM or SIGINT, 1 when "
+               "it cannot run, 2 for a wrong "
                "command line."};
-    struct main_options options = {.listen = "127.0.0.1", .port = MAIN_PORT, .mode = TUNER_OBSERVE};
+    struct main_options options = {.mode = TUNER_OBSERVE};
     struct deft_error error = {0};
     struct log log;
     sigset_t signals;
+    int exit_status = 0;
     argp_err_exit_status = MAIN_EXIT_USAGE;
-    if (argc > 1 && strcmp(argv[1], "replay") == 0) {
-        return replay_main(argc - 1, argv + 1);
+    if (main_subcommand(argc, argv, &exit_status)) {
+        return exit_status;
     }
+    listen_options_defaults(&options.listen);
     tuner_defaults(&options.tuner);
     quantify_default_limits(&options.limits);
     (void)argp_parse(&argp, argc, argv, 0, NULL, &options);
-    if (main_check_listen(options.listen, &error) != DEFT_OK) {
+    if (listen_check(&options.listen, &error) != DEFT_OK) {
         (void)fprintf(stderr, "deft-controller: %s\n", error.text);
         return MAIN_EXIT_USAGE;
     }
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGINT);
+    (void)sigaddset(&signals, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)umask(0077);

@@ -73,6 +73,7 @@ enum deft_status jobs_start(const struct jobs_options *options, struct jobs **ou
     }
     jobs->options = *options;
     jobs->last = &jobs->first;
+    jobs->round_ns = clock_monotonic_ns();
     (void)pthread_mutex_init(&jobs->lock, NULL);
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -364,6 +365,17 @@ enum deft_status jobs_has(struct jobs *jobs, int64_t incarnation, struct deft_er
     struct jobs_live *live = NULL;
     enum deft_status status = jobs_find_locked(jobs, incarnation, &live, error);
     if (status == DEFT_OK) {
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    return status;
+}
+
+enum deft_status jobs_name(struct jobs *jobs, int64_t incarnation, char out[WIRE_ID_BYTES],
+                           struct deft_error *error) {
+    struct jobs_live *live = NULL;
+    enum deft_status status = jobs_find_locked(jobs, incarnation, &live, error);
+    if (status == DEFT_OK) {
+        memcpy(out, live->job, WIRE_ID_BYTES);
         (void)pthread_mutex_unlock(&jobs->lock);
     }
     return status;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "http/http_server.h"
 #include "store/store.h"
+#include "store/store_access.h"
 #include "tuning/tuner.h"
 #include "wire/wire.h"
 
@@ -62,17 +63,33 @@ DEFT_NODISCARD enum deft_status jobs_has(struct jobs *jobs, int64_t incarnation,
 void jobs_stream(struct jobs *jobs, int64_t incarnation, struct http_stream *stream,
                  uint64_t last_seq);
 
-/* DEFT_NOT_FOUND: no such job. */
+/* The job of an incarnation. */
+DEFT_NODISCARD enum deft_status jobs_name(struct jobs *jobs, int64_t incarnation,
+                                          char out[WIRE_ID_BYTES], struct deft_error *error);
+
+/* DEFT_NOT_FOUND: no such job. The record is written with the change. */
 DEFT_NODISCARD enum deft_status jobs_set_mode(struct jobs *jobs, const char *job,
-                                              enum tuner_mode mode, struct deft_error *error);
+                                              enum tuner_mode mode, const struct store_audit *audit,
+                                              struct deft_error *error);
 DEFT_NODISCARD enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
                                                 const struct wire_limits *limits,
+                                                const struct store_audit *audit,
                                                 struct deft_error *error);
 
 DEFT_NODISCARD enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *out,
                                           struct deft_error *error);
 DEFT_NODISCARD enum deft_status jobs_list(struct jobs *jobs, const struct store_filter *filter,
                                           struct wire_jobs *out, struct deft_error *error);
+struct jobs_metrics {
+    uint64_t n_decisions[TUNER_N_KINDS]; /* since the start */
+    size_t n_tasks;                      /* what the thread has still to do */
+    int64_t silent_ns;                   /* since the thread came round last */
+};
+void jobs_metrics(struct jobs *jobs, struct jobs_metrics *out);
+/* Calls `found` for the newest incarnation of every job that runs. It must not call back. */
+typedef void (*jobs_each_fn)(void *context, const struct wire_job *job);
+void jobs_each(struct jobs *jobs, jobs_each_fn found, void *context);
+
 /* The deft.profile/1 of what is observed now, or the newest that was solved; malloc'ed. */
 DEFT_NODISCARD enum deft_status jobs_profile(struct jobs *jobs, int64_t incarnation, char **out,
                                              struct deft_error *error);

@@ -9,7 +9,7 @@
 #define CONTROL_MAX_PAGE 1000u
 
 enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mode mode,
-                               struct deft_error *error) {
+                               const struct store_audit *audit, struct deft_error *error) {
     struct store_change write;
     struct store_job known;
     struct tuner_decision decision = {0};
@@ -22,6 +22,7 @@ enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mo
     store_change_init(&write);
     write.job = job;
     write.mode = tuner_mode_name(mode);
+    write.audit = audit;
     write.now_ns = clock_wall_ns();
     status = store_run(jobs->options.store, &write.write, error);
     if (status != DEFT_OK) {
@@ -42,7 +43,8 @@ enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mo
 }
 
 enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
-                                 const struct wire_limits *limits, struct deft_error *error) {
+                                 const struct wire_limits *limits, const struct store_audit *audit,
+                                 struct deft_error *error) {
     struct store_change write;
     struct store_job known;
     char *summary = NULL;
@@ -54,6 +56,7 @@ enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
     store_change_init(&write);
     write.job = job;
     write.limits = limits;
+    write.audit = audit;
     write.now_ns = clock_wall_ns();
     status = store_run(jobs->options.store, &write.write, error);
     if (status != DEFT_OK) {
@@ -162,6 +165,36 @@ enum deft_status jobs_list(struct jobs *jobs, const struct store_filter *filter,
     }
     *out = page;
     return DEFT_OK;
+}
+
+/* --- for operators
+ * ------------------------------------------------------------------------------------- */
+
+void jobs_metrics(struct jobs *jobs, struct jobs_metrics *out) {
+    (void)pthread_mutex_lock(&jobs->lock);
+    memcpy(out->n_decisions, jobs->n_decisions, sizeof(out->n_decisions));
+    out->silent_ns = clock_monotonic_ns() - jobs->round_ns;
+    out->n_tasks = 0;
+    for (const struct jobs_task *task = jobs->first; task != NULL; task = task->next) {
+        out->n_tasks++;
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+}
+
+/* The lock is given up between buckets: reports do not wait for a whole scrape. */
+void jobs_each(struct jobs *jobs, jobs_each_fn found, void *context) {
+    struct wire_job view;
+    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
+        (void)pthread_mutex_lock(&jobs->lock);
+        for (const struct jobs_live *live = jobs->buckets[i]; live != NULL; live = live->next) {
+            if (strcmp(live->state, "running") == 0 &&
+                jobs_live_find_job(jobs, live->job) == live) {
+                jobs_live_view(live, &view);
+                found(context, &view);
+            }
+        }
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
 }
 
 enum deft_status jobs_profile(struct jobs *jobs, int64_t incarnation, char **out,

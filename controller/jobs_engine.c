@@ -189,6 +189,7 @@ static void engine_enact(struct jobs *jobs, int64_t id, const struct tuner_decis
     (void)pthread_mutex_lock(&jobs->lock);
     struct jobs_live *live = jobs_live_find(jobs, id);
     if (live != NULL) {
+        jobs->n_decisions[decision->kind]++;
         memcpy(live->decision, change->decision.reason, sizeof(live->decision));
         live->updated_ns = clock_wall_ns();
         if (status == DEFT_OK) {
@@ -451,6 +452,7 @@ void *jobs_engine(void *context) {
     (void)pthread_mutex_lock(&jobs->lock);
     while (!jobs->stopping) {
         struct jobs_task *task = jobs->first;
+        jobs->round_ns = clock_monotonic_ns();
         if (task == NULL) {
             const struct timespec until = {.tv_sec = next_tick_ns / 1000000000,
                                            .tv_nsec = next_tick_ns % 1000000000};

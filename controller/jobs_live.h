@@ -55,6 +55,8 @@ struct jobs {
     pthread_mutex_t lock;
     pthread_cond_t work;
     int stopping;
+    int64_t round_ns; /* monotonic: when the thread came round last */
+    uint64_t n_decisions[TUNER_N_KINDS];
     struct jobs_live *buckets[JOBS_BUCKETS];
     struct jobs_task *first;
     struct jobs_task **last;

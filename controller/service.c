@@ -19,8 +19,14 @@ const struct http_route service_routes[] = {
     {"GET", "/api/v1/incarnations/{id}/profile", service_view_profile, SERVICE_VIEWER},
     {"GET", "/api/v1/plans/{id}", service_view_plan, SERVICE_VIEWER},
     {"GET", "/api/v1/plans/{id}/explain", service_view_explain, SERVICE_VIEWER},
+    {"GET", "/api/v1/tokens", service_token_list, SERVICE_OPERATOR},
+    {"POST", "/api/v1/tokens", service_token_create, SERVICE_OPERATOR},
+    {"DELETE", "/api/v1/tokens/{name}", service_token_revoke, SERVICE_OPERATOR},
+    {"GET", "/api/v1/audit", service_audit_list, SERVICE_OPERATOR},
+    {"GET", "/metrics", service_metrics, SERVICE_VIEWER},
     {"GET", "/healthz", service_health, SERVICE_NOBODY},
     {"GET", "/readyz", service_ready, SERVICE_NOBODY},
     {"GET", "/openapi.yaml", service_spec, SERVICE_NOBODY},
+    {"GET", "/", service_index, SERVICE_NOBODY},
 };
 const size_t service_n_routes = sizeof(service_routes) / sizeof(service_routes[0]);

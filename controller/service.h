@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "access.h"
 #include "http/http_server.h"
 #include "jobs.h"
 #include "store/store.h"
@@ -19,10 +20,19 @@ enum service_need {
 struct service {
     struct store *store;
     struct jobs *jobs;
+    struct access *access;
+    int wants_certificates; /* of clients */
+    unsigned n_metric_jobs; /* running jobs with metrics of their own, at most */
+    struct http_tls *tls;   /* NULL: plain */
 };
 
 /* Handlers take a `struct service *` as context. */
 extern const struct http_route service_routes[];
 extern const size_t service_n_routes;
+
+/* For http_server_options: whether the request may do what its route does. */
+int service_authorize(struct http_request *request, const struct http_route *route, void *context);
+/* For http_server_check_streams: whether a stream's token still holds. */
+int service_keeps_stream(uint64_t user, void *context);
 
 #endif

@@ -4,53 +4,109 @@
 #include "service_answer.h"
 #include "service_openapi.h"
 
+/* A writer that has been at one batch for so long, or a tuner that has not come round, is stuck:
+ * solving takes seconds at most. */
+#define ADMIN_STUCK_NS INT64_C(30000000000)
+
+/* --- what operators change
+ * ------------------------------------------------------------------------
+ */
+
+/* The job as it is before a change; 0: answered. */
+static int admin_before(struct service *service, struct http_request *request,
+                        struct wire_job *out) {
+    struct deft_error error = {0};
+    if (jobs_view(service->jobs, http_request_param(request, "job"), out, &error) != DEFT_OK) {
+        service_fail(request, &error);
+        return 0;
+    }
+    return 1;
+}
+
 void service_admin_mode(struct http_request *request, void *context) {
     struct service *service = context;
+    struct service_cause cause;
+    struct store_audit audit;
+    struct wire_job job;
     struct wire_mode body;
+    struct wire_mode before = {0};
     struct deft_error error = {0};
     enum tuner_mode mode = TUNER_OBSERVE;
     char *text = NULL;
+    char *old = NULL;
     size_t n_bytes = 0;
-    if (!service_is_json(request)) {
+    if (!service_is_json(request) || !service_cause(request, &cause) ||
+        !admin_before(service, request, &job)) {
         return;
     }
     const char *json = http_request_body(request, &n_bytes);
+    memcpy(before.mode, job.mode, sizeof(before.mode));
     enum deft_status status = wire_mode_decode(json, n_bytes, &body, &error);
     if (status == DEFT_OK) {
         status = tuner_mode_parse(body.mode, &mode);
     }
     if (status == DEFT_OK) {
-        status = jobs_set_mode(service->jobs, http_request_param(request, "job"), mode, &error);
+        status = wire_mode_encode(&before, &old, &error);
     }
     if (status == DEFT_OK) {
         status = wire_mode_encode(&body, &text, &error);
     }
+    if (status == DEFT_OK) {
+        service_audit(&cause, "job.mode", http_request_param(request, "job"), &audit);
+        audit.before = old;
+        audit.after = text;
+        status = jobs_set_mode(service->jobs, audit.subject, mode, &audit, &error);
+    }
+    if (status != DEFT_OK) {
+        free(text);
+        text = NULL;
+    }
     service_answer_text(request, status, 200, text, &error);
+    free(old);
 }
 
 void service_admin_limits(struct http_request *request, void *context) {
     struct service *service = context;
+    struct service_cause cause;
+    struct store_audit audit;
+    struct wire_job job;
     struct wire_limits limits;
     struct deft_error error = {0};
     char *text = NULL;
+    char *old = NULL;
     size_t n_bytes = 0;
-    if (!service_is_json(request)) {
+    if (!service_is_json(request) || !service_cause(request, &cause) ||
+        !admin_before(service, request, &job)) {
         return;
     }
     const char *json = http_request_body(request, &n_bytes);
+    const struct wire_limits before = {.max_merge = job.max_merge,
+                                       .max_delay = job.max_delay,
+                                       .epsilon = job.epsilon,
+                                       .min_progress = job.min_progress,
+                                       .loss_floor = job.loss_floor};
     enum deft_status status = wire_limits_decode(json, n_bytes, &limits, &error);
-    if (status == DEFT_OK) {
-        status =
-            jobs_set_limits(service->jobs, http_request_param(request, "job"), &limits, &error);
-    }
     if (status == DEFT_OK) {
         status = wire_limits_encode(&limits, &text, &error);
     }
+    if (status == DEFT_OK) {
+        service_audit(&cause, "job.limits", http_request_param(request, "job"), &audit);
+        /* A job that has never had limits has nothing that could be written. */
+        audit.before = wire_limits_encode(&before, &old, NULL) == DEFT_OK ? old : "";
+        audit.after = text;
+        status = jobs_set_limits(service->jobs, audit.subject, &limits, &audit, &error);
+    }
+    if (status != DEFT_OK) {
+        free(text);
+        text = NULL;
+    }
     service_answer_text(request, status, 200, text, &error);
+    free(old);
 }
 
 /* --- probes: they need no credential and no database
- * ---------------------------------------------- */
+ * ----------------------------------------------
+ */
 
 void service_health(struct http_request *request, void *context) {
     struct service *service = context;
@@ -66,20 +122,42 @@ void service_health(struct http_request *request, void *context) {
     service_answer_json(request, DEFT_OK, &out, &error);
 }
 
-/* Ready means that reports are taken: not while the database refuses them. */
+/* Ready means that reports are taken and plans are made: not while the database refuses them, and
+ * not when one of the threads does not come back. */
 void service_ready(struct http_request *request, void *context) {
     struct service *service = context;
     struct store_health health;
+    struct jobs_metrics jobs;
     static const char ready[] = "{\"status\":\"ready\"}";
     store_health(service->store, &health);
+    jobs_metrics(service->jobs, &jobs);
     if (health.failing) {
         http_respond_problem(request, 503, "store_failed", NULL, "%s", health.text);
+    } else if (health.waiting_ns > ADMIN_STUCK_NS) {
+        http_respond_problem(request, 503, "store_stuck", NULL,
+                             "the database has been at one write for %lld s",
+                             (long long)(health.waiting_ns / 1000000000));
+    } else if (jobs.silent_ns > ADMIN_STUCK_NS) {
+        http_respond_problem(request, 503, "tuner_stuck", NULL,
+                             "the thread that makes plans has not come round for %lld s",
+                             (long long)(jobs.silent_ns / 1000000000));
     } else {
         http_respond(request, 200, "application/json", ready, sizeof(ready) - 1);
     }
 }
 
+/* --- pages
+ * ----------------------------------------------------------------------------------------
+ */
+
 void service_spec(struct http_request *request, void *context) {
     (void)context;
-    http_respond(request, 200, "application/yaml", service_openapi, strlen(service_openapi));
+    http_respond_tagged(request, "application/yaml", service_openapi, strlen(service_openapi));
+}
+
+void service_index(struct http_request *request, void *context) {
+    static const char index[] = "{\"name\":\"deft-controller\",\"version\":\"" DEFT_VERSION_TEXT
+                                "\",\"api\":\"/api/v1\",\"specification\":\"/openapi.yaml\"}";
+    (void)context;
+    http_respond_tagged(request, "application/json", index, sizeof(index) - 1);
 }

@@ -62,6 +62,22 @@ void service_answer_json(struct http_request *request, enum deft_status status,
     service_answer_text(request, status, 200, text, error);
 }
 
+void service_answer_tagged(struct http_request *request, enum deft_status status,
+                           struct json_out *out, struct deft_error *error) {
+    char *text = NULL;
+    if (status == DEFT_OK) {
+        status = json_out_finish(out, &text, error);
+    } else {
+        json_out_done(out);
+    }
+    if (status == DEFT_OK) {
+        http_respond_tagged(request, "application/json", text, strlen(text));
+        free(text);
+    } else {
+        service_fail(request, error);
+    }
+}
+
 int64_t service_incarnation(struct http_request *request) {
     int64_t id = 0;
     const char *text = http_request_param(request, "id");
@@ -76,17 +92,11 @@ int64_t service_incarnation(struct http_request *request) {
 int service_is_json(struct http_request *request) {
     static const char json[] = "application/json";
     const char *type = http_request_header(request, "Content-Type");
-    const char *encoding = http_request_header(request, "Content-Encoding");
     size_t length = sizeof(json) - 1;
     if (type == NULL || strncasecmp(type, json, length) != 0 ||
         strchr("; \t", type[length]) == NULL) {
         http_respond_problem(request, 415, "media_type", "Content-Type",
                              "application/json was expected");
-        return 0;
-    }
-    if (encoding != NULL && strcasecmp(encoding, "identity") != 0) {
-        http_respond_problem(request, 415, "media_type", "Content-Encoding",
-                             "an uncompressed body was expected");
         return 0;
     }
     return 1;

@@ -22,6 +22,20 @@ int service_is_json(struct http_request *request);
 int service_query_u64(struct http_request *request, const char *name, uint64_t least, uint64_t most,
                       uint64_t absent, uint64_t *out);
 
+/* Who asks for a change and why: the reason of the body or of the header Deft-Reason. 0: a problem
+ * was answered. */
+struct service_cause {
+    struct access_cause cause;
+    char reason[STORE_AUDIT_REASON_BYTES];
+};
+int service_cause(struct http_request *request, struct service_cause *out);
+/* Its record, still without values; it points into the cause. */
+void service_audit(const struct service_cause *cause, const char *action, const char *subject,
+                   struct store_audit *out);
+/* Like service_answer_json, for what clients may keep and ask for by its tag. */
+void service_answer_tagged(struct http_request *request, enum deft_status status,
+                           struct json_out *out, struct deft_error *error);
+
 /* The handlers, by file. */
 void service_agent_register(struct http_request *request, void *context);
 void service_agent_report(struct http_request *request, void *context);
@@ -39,6 +53,12 @@ void service_view_plan(struct http_request *request, void *context);
 void service_view_explain(struct http_request *request, void *context);
 void service_admin_mode(struct http_request *request, void *context);
 void service_admin_limits(struct http_request *request, void *context);
+void service_token_create(struct http_request *request, void *context);
+void service_token_revoke(struct http_request *request, void *context);
+void service_token_list(struct http_request *request, void *context);
+void service_audit_list(struct http_request *request, void *context);
+void service_metrics(struct http_request *request, void *context);
+void service_index(struct http_request *request, void *context);
 void service_health(struct http_request *request, void *context);
 void service_ready(struct http_request *request, void *context);
 void service_spec(struct http_request *request, void *context);

@@ -67,7 +67,7 @@ static void view_print(struct http_request *request, struct service *service, vi
         status = print(service->store, id, &out, &error);
         json_out_end_object(&out);
     }
-    service_answer_json(request, status, &out, &error);
+    service_answer_tagged(request, status, &out, &error);
 }
 
 static void view_series(struct http_request *request, struct service *service,
@@ -140,7 +140,7 @@ static void view_plan(struct http_request *request, struct service *service, int
     enum deft_status status =
         store_print_plan(service->store, incarnation, seq, explain, &out, &error);
     json_out_end_object(&out);
-    service_answer_json(request, status, &out, &error);
+    service_answer_tagged(request, status, &out, &error);
 }
 
 void service_view_plan(struct http_request *request, void *context) {

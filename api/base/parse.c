@@ -60,6 +60,29 @@ enum deft_status parse_real(const char *name, const char *text, double least, do
     return DEFT_OK;
 }
 
+enum deft_status parse_seconds(const char *name, const char *text, uint64_t most_s, uint64_t *out_s,
+                               struct deft_error *error) {
+    static const char units[] = "smhd";
+    static const uint64_t unit_s[] = {1, 60, 3600, 86400};
+    char digits[24];
+    uint64_t number = 0;
+    size_t n = strspn(text, "0123456789");
+    const char *unit = text[n] != '\0' ? strchr(units, text[n]) : NULL;
+    if (n > 0 && n < sizeof(digits) && unit != NULL && text[n + 1] == '\0') {
+        memcpy(digits, text, n);
+        digits[n] = '\0';
+        uint64_t in_s = unit_s[unit - units];
+        if (parse_u64(name, digits, 1, most_s / in_s, &number, NULL) == DEFT_OK) {
+            *out_s = number * in_s;
+            return DEFT_OK;
+        }
+    }
+    return deft_fail(
+        error, DEFT_INVALID, 0,
+        "%s is '%.60s', expected a time such as 900s, 12h or 30d, of at most %llu days", name, text,
+        (unsigned long long)(most_s / 86400));
+}
+
 enum deft_status parse_word(const char *name, const char *text, const char *const *words,
                             size_t *out_index, struct deft_error *error) {
     char list[256];

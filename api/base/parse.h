@@ -17,6 +17,11 @@ DEFT_NODISCARD enum deft_status parse_u64(const char *name, const char *text, ui
 DEFT_NODISCARD enum deft_status parse_real(const char *name, const char *text, double least,
                                            double most, double *out, struct deft_error *error);
 
+/* A whole number and its unit, s, m, h or d, of 1 second to `most_s`: "--expires is '3', expected a
+ * time such as 900s, 12h or 30d". */
+DEFT_NODISCARD enum deft_status parse_seconds(const char *name, const char *text, uint64_t most_s,
+                                              uint64_t *out_s, struct deft_error *error);
+
 /* The index of `text` in the NULL-terminated `words`; the sentence lists them. */
 DEFT_NODISCARD enum deft_status parse_word(const char *name, const char *text,
                                            const char *const *words, size_t *out_index,

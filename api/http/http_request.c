@@ -78,8 +78,8 @@ const char *http_request_body(const struct http_request *request, size_t *out_by
     return request->body != NULL ? request->body : "";
 }
 
-size_t http_request_route(const struct http_request *request) {
-    return (size_t)(request->match.route - request->server->options.routes);
+struct http_server *http_request_server(const struct http_request *request) {
+    return request->server;
 }
 
 const char *http_request_peer(const struct http_request *request) {

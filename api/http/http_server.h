@@ -114,8 +114,7 @@ const char *http_request_param(const struct http_request *request, const char *n
 const char *http_request_query(const struct http_request *request, const char *name);  /* or NULL */
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
 const char *http_request_body(const struct http_request *request, size_t *out_bytes);
-/* The route that was found: its place in options.routes. */
-size_t http_request_route(const struct http_request *request);
+struct http_server *http_request_server(const struct http_request *request);
 /* "127.0.0.1:4711", "[::1]:4711". */
 const char *http_request_peer(const struct http_request *request);
 /* The token of "Authorization: Bearer TOKEN", not terminated. 0: the header is absent; -1: it is

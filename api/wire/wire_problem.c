@@ -8,10 +8,23 @@ struct problem_title {
     const char *title;
 };
 static const struct problem_title problem_titles[] = {
-    {400, "Bad Request"},       {401, "Unauthorized"},           {403, "Forbidden"},
-    {404, "Not Found"},         {405, "Method Not Allowed"},     {409, "Conflict"},
-    {413, "Content Too Large"}, {415, "Unsupported Media Type"}, {421, "Misdirected Request"},
-    {429, "Too Many Requests"}, {500, "Internal Server Error"},  {503, "Service Unavailable"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {409, "Conflict"},
+    {413, "Content Too Large"},
+    {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
+    {417, "Expectation Failed"},
+    {421, "Misdirected Request"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {503, "Service Unavailable"},
+    {505, "HTTP Version Not Supported"},
 };
 
 struct problem_message {

@@ -57,6 +57,34 @@ static void description_and_routes_agree(void **unused) {
     assert_int_equal(each_operation(is_served), service_n_routes);
 }
 
+/* --- rights ----------------------------------------------------------------------------------- */
+
+/* What stands behind the operation, up to its summary: whose token it needs, or that it is open. */
+static void needs_are_described(void **unused) {
+    static const char *const needs[] = {"x-deft-need: operator\n", "x-deft-need: viewer\n",
+                                        "x-deft-need: agent\n", "security: []\n"};
+    (void)unused;
+    for (size_t i = 0; i < service_n_routes; i++) {
+        const struct http_route *route = &service_routes[i];
+        char line[160];
+        (void)snprintf(line, sizeof(line), "\n  %s:\n", route->pattern);
+        const char *at = strstr(service_openapi, line);
+        assert_non_null(at);
+        (void)snprintf(line, sizeof(line), "\n    %c%c%c", tolower(route->method[0]),
+                       tolower(route->method[1]), tolower(route->method[2]));
+        at = strstr(at, line);
+        assert_non_null(at);
+        at = strstr(at, "operationId:");
+        assert_non_null(at);
+        at = strchr(at, '\n') + 1;
+        at += strspn(at, " ");
+        const char *need = needs[route->need];
+        if (strncmp(at, need, strlen(need)) != 0) {
+            fail_msg("%s %s is not described by %s", route->method, route->pattern, need);
+        }
+    }
+}
+
 /* --- members ---------------------------------------------------------------------------------- */
 
 /* The text of one schema, malloc'ed: from its name to the next one at its depth. */
@@ -203,6 +231,7 @@ static void words_of_the_tuner_are_described(void **unused) {
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(description_and_routes_agree),
+    cmocka_unit_test(needs_are_described),
     cmocka_unit_test(members_of_a_job_are_described),
     cmocka_unit_test(members_of_limits_are_described),
     cmocka_unit_test(members_of_a_decision_are_described),

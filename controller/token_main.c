@@ -1,0 +1,212 @@
+#include "token_main.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "access.h"
+#include "base/parse.h"
+#include "base/state_dir.h"
+
+#define TOKEN_USAGE 2
+
+enum token_key { KEY_NAME = 256, KEY_ROLE, KEY_JOB, KEY_JOB_PREFIX, KEY_EXPIRES, KEY_REASON };
+
+struct token_input {
+    const char *verb;
+    const char *name; /* to revoke */
+    const char *reason;
+    struct wire_token_request request;
+    char db[PATH_MAX];
+};
+
+static const struct argp_option token_options[] = {
+    {"db", 'd', "FILE", 0, "Database (deft.db in the state directory)", 0},
+    {"name", KEY_NAME, "NAME", 0, "What the record calls the new token", 0},
+    {"role", KEY_ROLE, "ROLE", 0, "agent, viewer or operator", 0},
+    {"job", KEY_JOB, "ID", 0, "The agent's job", 0},
+    {"job-prefix", KEY_JOB_PREFIX, "TEXT", 0, "The agent's jobs begin like this", 0},
+    {"expires", KEY_EXPIRES, "TIME", 0, "Valid so long: 12h, 30d, 900s (for ever)", 0},
+    {"reason", KEY_REASON, "TEXT", 0, "What the record says why", 0},
+    {0}};
+
+static void token_copy(struct argp_state *state, const char *option, const char *text, char *out,
+                       size_t capacity_bytes) {
+    if (strlen(text) >= capacity_bytes) {
+        argp_error(state, "%s is longer than %zu bytes", option, capacity_bytes - 1);
+    }
+    (void)snprintf(out, capacity_bytes, "%s", text);
+}
+
+static void token_expires(struct argp_state *state, const char *text, uint64_t *out_s) {
+    struct deft_error error = {0};
+    if (parse_seconds("--expires", text, WIRE_MAX_EXPIRES_IN_S, out_s, &error) != DEFT_OK) {
+        argp_error(state, "%s", error.text);
+    }
+}
+
+static void token_argument(struct argp_state *state, struct token_input *input, char *argument) {
+    if (input->verb == NULL) {
+        input->verb = argument;
+    } else if (input->name == NULL && strcmp(input->verb, "revoke") == 0) {
+        input->name = argument;
+    } else {
+        argp_error(state, "'%s' was not expected", argument);
+    }
+}
+
+static void token_check(struct argp_state *state, const struct token_input *input) {
+    struct deft_error error = {0};
+    if (input->verb == NULL ||
+        (strcmp(input->verb, "create") != 0 && strcmp(input->verb, "list") != 0 &&
+         strcmp(input->verb, "revoke") != 0)) {
+        argp_error(state, "create, list or revoke was expected");
+        return;
+    }
+    if (strcmp(input->verb, "revoke") == 0 && input->name == NULL) {
+        argp_error(state, "the name of a token is expected; 'token list' lists them");
+    }
+    if (strcmp(input->verb, "create") == 0 &&
+        wire_token_request_check(&input->request, &error) != DEFT_OK) {
+        argp_error(state, "--%s", error.text);
+    }
+}
+
+static error_t token_parse(int key, char *argument, struct argp_state *state) {
+    struct token_input *input = state->input;
+    struct wire_token_request *request = &input->request;
+    switch (key) {
+    case 'd':
+        token_copy(state, "--db", argument, input->db, sizeof(input->db));
+        return 0;
+    case KEY_NAME:
+        token_copy(state, "--name", argument, request->name, sizeof(request->name));
+        return 0;
+    case KEY_ROLE:
+        token_copy(state, "--role", argument, request->role, sizeof(request->role));
+        return 0;
+    case KEY_JOB:
+        token_copy(state, "--job", argument, request->job, sizeof(request->job));
+        return 0;
+    case KEY_JOB_PREFIX:
+        token_copy(state, "--job-prefix", argument, request->job_prefix,
+                   sizeof(request->job_prefix));
+        return 0;
+    case KEY_EXPIRES:
+        token_expires(state, argument, &request->expires_in_s);
+        return 0;
+    case KEY_REASON:
+        input->reason = argument;
+        return 0;
+    case ARGP_KEY_ARG:
+        token_argument(state, input, argument);
+        return 0;
+    case ARGP_KEY_END:
+        token_check(state, input);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* With a controller at work the writes go beside it; without one the database is made, or brought
+ * up to date, as a controller would. */
+static enum deft_status token_open(struct token_input *input, struct store **out,
+                                   struct deft_error *error) {
+    char dir[PATH_MAX / 2];
+    enum deft_status status = DEFT_OK;
+    if (input->db[0] == '\0') {
+        status = state_dir_default(dir, sizeof(dir), error);
+        if (status == DEFT_OK) {
+            status = state_dir_make(dir, error);
+        }
+        if (status == DEFT_OK) {
+            status = state_dir_join(dir, "deft.db", input->db, sizeof(input->db), error);
+        }
+    }
+    if (status == DEFT_OK) {
+        status = store_open(input->db, out, error);
+    }
+    return status == DEFT_STATE ? store_open_beside(input->db, out, error) : status;
+}
+
+static void token_print_list(const struct wire_tokens *tokens) {
+    (void)printf("%-24s %-9s %-8s %-25s %-25s %s\n", "NAME", "ROLE", "STATE", "CREATED", "EXPIRES",
+                 "JOB");
+    for (uint32_t i = 0; i < tokens->n_tokens; i++) {
+        const struct wire_token *token = &tokens->tokens[i];
+        const char *prefix = token->job_prefix;
+        (void)printf("%-24s %-9s %-8s %-25s %-25s %s%s%s\n", token->name, token->role, token->state,
+                     token->created_at, token->expires_at[0] != '\0' ? token->expires_at : "never",
+                     token->job, prefix, prefix[0] != '\0' ? "*" : "");
+    }
+}
+
+static enum deft_status token_do(const struct token_input *input, struct store *store,
+                                 struct deft_error *error) {
+    char who[STORE_TOKEN_NAME_BYTES];
+    struct wire_token token = {0};
+    struct wire_tokens tokens = {0};
+    const struct passwd *user = getpwuid(getuid());
+    const struct access_cause cause = {.who = who,
+                                       .source = "deft-controller token",
+                                       .reason = input->reason != NULL ? input->reason : ""};
+    enum deft_status status = DEFT_OK;
+    (void)snprintf(who, sizeof(who), "local:%.50s", user != NULL ? user->pw_name : "?");
+    if (strcmp(input->verb, "create") == 0) {
+        status = access_create(store, &input->request, &cause, &token, error);
+        if (status == DEFT_OK) {
+            (void)printf("%s\n", token.token);
+        }
+    } else if (strcmp(input->verb, "revoke") == 0) {
+        status = access_revoke(store, input->name, &cause, &token, error);
+        if (status == DEFT_OK) {
+            (void)printf("%s is revoked since %s\n", token.name, token.revoked_at);
+        }
+    } else {
+        status = access_list(store, &tokens, error);
+        if (status == DEFT_OK) {
+            token_print_list(&tokens);
+        }
+        wire_tokens_done(&tokens);
+    }
+    if (status == DEFT_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+        status = deft_fail(error, DEFT_IO, errno, "standard output cannot be written: %s",
+                           strerrordesc_np(errno));
+    }
+    return status;
+}
+
+int token_main(int argc, char **argv) {
+    static char name[] = "deft-controller token";
+    static const struct argp argp = {
+        .options = token_options,
+        .parser = token_parse,
+        .args_doc = "create|list|revoke [NAME]",
+        .doc = "Makes, lists and revokes access tokens in the controller's database. A controller "
+               "that runs knows of it within a second. create prints the token on standard output, "
+               "once: only its hash is kept."};
+    struct token_input input = {0};
+    struct store *store = NULL;
+    struct deft_error error = {0};
+    argp_err_exit_status = TOKEN_USAGE;
+    argv[0] = name;
+    (void)argp_parse(&argp, argc, argv, 0, NULL, &input);
+    (void)umask(0077);
+    enum deft_status status = token_open(&input, &store, &error);
+    if (status == DEFT_OK) {
+        status = token_do(&input, store, &error);
+    }
+    store_close(store);
+    if (status != DEFT_OK) {
+        (void)fprintf(stderr, "deft-controller: %s\n", error.text);
+        return 1;
+    }
+    return 0;
+}
