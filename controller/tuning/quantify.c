@@ -223,7 +223,7 @@ static void quantify_explain(const struct quantify *quantify, uint32_t rules,
         (void)snprintf(scale, sizeof(scale), "noise scale %.3g samples at a batch of %llu",
                        noise->noise_samples, (unsigned long long)quantify->job.batch_samples);
     }
-    (void)snprintf(out->text, sizeof(out->text), "%s; %s%s%.120s", loss->text, scale,
+    (void)snprintf(out->text, sizeof(out->text), "%.140s; %.64s%s%.96s", loss->text, scale,
                    rules > DSCHED_RULE_BIT(DSCHED_EXACT) ? "; " : "", admission);
 }
 
