@@ -1,6 +1,7 @@
 #include <dsched/loss.h>
 
 #include "loss_measure.h"
+#include "tail.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,6 +43,8 @@
 #define LOSS_SETTLED 1024u
 /* FINE lasted: this many times the hold. */
 #define LOSS_LASTED 8u
+/* Of one figure against the ceiling. */
+#define LOSS_FALSE_ALARM 1e-6
 
 const char *dsched_loss_state_name(enum dsched_loss_state state) {
     switch (state) {
@@ -407,7 +410,7 @@ double dsched_loss_ceiling(const struct dsched_loss_estimate *estimate, double e
         !(epsilon_frac >= 0 && epsilon_frac <= 1)) {
         return DSCHED_UNKNOWN;
     }
-    double z = (4.75 + 11 / (n + 1.4)) * (1 + 8.0 / estimate->n);
+    double z = tail_reach(LOSS_FALSE_ALARM, n) * (1 + 8.0 / estimate->n);
     double batch2 = estimate->batch * estimate->batch;
     double slow2 = fmax(estimate->spread * estimate->spread - batch2, 0);
     double noise = z * sqrt(batch2 * (1 / n + 1 / 32.0) + 2 * slow2);

@@ -139,9 +139,9 @@ static double measure_slope_error(const struct measure_bins *bins, double slope,
 /* Lags of the variogram: beyond a quarter of the window too few pairs are independent. */
 #define MEASURE_LAGS (DSCHED_LOSS_WINDOW / 4)
 /* The lags that tell sigma best reach a few times as far as sqrt(batch^2 / sigma^2): fewer do not
- * see the walk for the noise, more add variance. 3 comes within 15 % of the error of maximum
+ * see the walk for the noise, more add variance. 2.5 comes within 20 % of the error of maximum
  * likelihood for every ratio. */
-#define MEASURE_REACH 3.0
+#define MEASURE_REACH 2.5
 /* Rounds that make lags and ratio agree; nearly always two are enough. */
 #define MEASURE_ROUNDS 4
 

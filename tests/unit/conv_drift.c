@@ -25,7 +25,7 @@ static enum dsched_drift_result feed(struct dsched_drift *drift, uint64_t t, dou
     return dsched_drift_add(drift, dsched_drift_wants(drift), t, loss, DSCHED_UNKNOWN);
 }
 
-/* The stated rate is 1 per 1,000 windows, so 1,000 streams of 60 windows may see 60 alarms. */
+/* The stated rate is 3 per 10,000 windows, so 1,000 streams of 60 windows may see 18 alarms. */
 static void false_alarms_keep_the_stated_rate(void **unused) {
     (void)unused;
     uint64_t state = testing_seed();
@@ -43,25 +43,27 @@ static void false_alarms_keep_the_stated_rate(void **unused) {
         assert_true(drift.result != DSCHED_DRIFT_BROKEN);
     }
     print_message("alarms %d, fine %d of %d\n", n_alarms, n_fine, n_streams);
-    assert_true(n_alarms <= 60);
+    assert_true(n_alarms <= 18);
     assert_true(n_fine > 800);
 }
 
-/* Few of the streams of a job's length see an alarm, whatever the seed. */
-static void stationary_streams_are_left_alone(void **unused) {
+/* Noise that is not normal, or not independent: the header says what is promised. */
+static void other_noise_keeps_the_rate_too(void **unused) {
     (void)unused;
     uint64_t state = testing_seed();
-    for (int round = 0; round < 5; round++) {
-        int n_alarms = 0;
-        for (int s = 0; s < 50; s++) {
-            struct dsched_drift drift = start();
-            for (uint64_t t = 0; t < 6 * UINT64_C(36); t++) {
-                (void)feed(&drift, t, sound_loss(0, 0.05, t, &state));
-            }
-            n_alarms += drift.result == DSCHED_DRIFT_DRIFTING;
+    int n_alarms[2] = {0};
+    for (int s = 0; s < 1000; s++) {
+        struct dsched_drift drift = start();
+        double slow = 0;
+        for (uint64_t t = 0; t < 60 * UINT64_C(36); t++) {
+            slow = 0.5 * slow + sqrt(0.75) * conv_normal(&state);
+            (void)feed(&drift, t, 2 + 0.05 * (s % 2 ? slow : conv_laplace(&state)));
         }
-        assert_true(n_alarms <= 2);
+        n_alarms[s % 2] += drift.result == DSCHED_DRIFT_DRIFTING;
     }
+    print_message("Laplace %d, correlated %d of 500\n", n_alarms[0], n_alarms[1]);
+    assert_true(n_alarms[0] <= 9 + 6);
+    assert_true(n_alarms[1] <= 2 * 9 + 12);
 }
 
 /* Under the plan the loss grows by a factor per iteration, under exact it stays; the alarm comes
@@ -142,22 +144,78 @@ static double job_excess(double growth, uint64_t *state) {
     return worst - 1;
 }
 
-/* Beyond twice the edge the loss may double within a few iterations, and it takes two losses above
- * the noise to tell: then 5 % cannot always be kept. */
+/* Beyond twice the edge the loss may double within a few iterations, and it takes two losses far
+ * above the noise, or four clearly above, to tell: then 5 % cannot be kept. */
 static void a_job_beyond_the_edge_is_stopped(void **unused) {
     (void)unused;
     uint64_t state = testing_seed();
-    int n_late = 0;
+    int n_late[2] = {0};
     double worst = 0;
-    const int n = 60;
+    const int n = 300;
     for (int round = 0; round < n; round++) {
         double excess = job_excess(1.25 + round % 6 * 0.5, &state);
-        n_late += excess > 0.05;
+        n_late[round % 6 >= 2] += excess > 0.05;
         worst = fmax(worst, excess);
     }
-    print_message("%d of %d above 5 %%, worst %.1f %%\n", n_late, n, 100 * worst);
-    assert_true(2 * n_late <= n);
-    assert_true(worst < 0.5);
+    print_message("above 5 %%: %d of %d below twice the edge, %d of %d beyond, worst %.1f %%\n",
+                  n_late[0], n / 3, n_late[1], n * 2 / 3, 100 * worst);
+    assert_true(n_late[0] * 10 <= n / 3 * 3);
+    assert_true(n_late[1] * 4 <= n * 2 / 3 * 3);
+    assert_true(worst < 1);
+}
+
+/* Averaged and lookahead take their losses off the mean of the ranks: a little higher, for as long
+ * as the plan runs. */
+static void a_difference_within_epsilon_is_no_drift(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    int n_alarms = 0;
+    for (int s = 0; s < 200; s++) {
+        struct dsched_drift drift = start();
+        for (uint64_t t = 0; t < 60 * UINT64_C(36); t++) {
+            double higher = dsched_drift_wants(&drift) == DSCHED_DRIFT_PLAN ? 0.004 : 0;
+            (void)feed(&drift, t, 1 + higher + 0.01 * conv_normal(&state));
+        }
+        n_alarms += drift.result == DSCHED_DRIFT_DRIFTING;
+    }
+    print_message("%d alarms\n", n_alarms);
+    assert_true(n_alarms <= 12);
+}
+
+/* The rate drops by a factor somewhere in a triple, and the loss with it. */
+static void a_step_of_the_schedule_is_no_drift(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    int n_alarms = 0;
+    for (int s = 0; s < 200; s++) {
+        struct dsched_drift drift = start();
+        uint64_t step = 500 + testing_random_below(&state, 500);
+        for (uint64_t t = 0; t < 1500; t++) {
+            (void)feed(&drift, t, (t < step ? 1 : 0.7) + 0.01 * conv_normal(&state));
+        }
+        n_alarms += drift.result == DSCHED_DRIFT_DRIFTING;
+    }
+    print_message("%d alarms\n", n_alarms);
+    assert_true(n_alarms <= 12);
+}
+
+/* A glitch of one iteration, however large. */
+static void one_wild_loss_is_no_drift(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    int n_alarms = 0;
+    for (int s = 0; s < 200; s++) {
+        struct dsched_drift drift = start();
+        uint64_t glitch = 36 + testing_random_below(&state, 36);
+        double height = pow(10, 6 * conv_uniform(&state) - 2);
+        for (uint64_t t = 0; t < 216; t++) {
+            double loss = sound_loss(0, 0.01, t, &state);
+            (void)feed(&drift, t, t == glitch ? loss + height : loss);
+        }
+        n_alarms += drift.result == DSCHED_DRIFT_DRIFTING;
+    }
+    print_message("%d alarms\n", n_alarms);
+    assert_true(n_alarms <= 8);
 }
 
 static void a_clear_improvement_is_fine(void **unused) {
@@ -252,7 +310,7 @@ static void hostile_streams_stay_finite(void **unused) {
             }
             (void)dsched_drift_add(&drift, label, t, loss, norm);
             t += gap;
-            assert_true(isfinite(drift.triple_cusum) && isfinite(drift.level_cusum));
+            assert_true(isfinite(drift.triple_cusum) && isfinite(drift.rise_cusum));
             assert_true(isfinite(drift.last_z) && isfinite(drift.drift_sum));
             assert_true(isfinite(drift.variance_sum) && isfinite(drift.norm_mean));
             assert_non_null(dsched_drift_name(drift.result));
@@ -283,9 +341,12 @@ static void senseless_options_are_refused(void **unused) {
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(false_alarms_keep_the_stated_rate),
-    cmocka_unit_test(stationary_streams_are_left_alone),
+    cmocka_unit_test(other_noise_keeps_the_rate_too),
     cmocka_unit_test(divergence_is_seen_before_5_percent),
     cmocka_unit_test(a_job_beyond_the_edge_is_stopped),
+    cmocka_unit_test(a_difference_within_epsilon_is_no_drift),
+    cmocka_unit_test(a_step_of_the_schedule_is_no_drift),
+    cmocka_unit_test(one_wild_loss_is_no_drift),
     cmocka_unit_test(a_clear_improvement_is_fine),
     cmocka_unit_test(what_is_not_finite_is_broken_at_once),
     cmocka_unit_test(a_jump_of_the_norm_is_broken),

@@ -8,5 +8,7 @@
 double conv_uniform(uint64_t *state);
 /* Standard normal. */
 double conv_normal(uint64_t *state);
+/* Laplace, mean 0, deviation 1. */
+double conv_laplace(uint64_t *state);
 
 #endif

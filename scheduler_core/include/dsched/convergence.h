@@ -253,13 +253,22 @@ uint32_t dsched_disagreement_merge(const struct dsched_disagreement *disagreemen
                                    double limit_generations);
 
 /* --- drift: the test of the guard (ours; CUSUM after Page 1954, ARL after Siegmund 1985) --------
- * Windows in turn exact, plan, exact form a triple. Its figure is z, the least-squares slope of the
- * loss under the plan minus the mean slope of its two neighbours, over its standard error: a trend
- * of the schedule that is linear in slope cancels. z feeds a CUSUM with allowance 1/2. Inside a
- * plan window a second CUSUM with allowance 1 sums how far each loss is above the mean of the exact
- * window before, so that a loss that climbs quickly is seen before the window ends; a falling loss
- * cannot set it off. Each is given half of the false-alarm rate, per window. Losses of different
- * iterations are taken as independent: feed those of single batches, no moving averages. */
+ * Windows in turn exact, plan, exact form a triple, and three tests share the false-alarm rate.
+ * - Trend: z is the least-squares slope of the loss under the plan minus the mean slope of its two
+ *   neighbours, over its standard error, so a trend that is linear in slope cancels. Where both
+ *   neighbours clearly fall, the mean is the harmonic one: losses that fall as a power of time or
+ *   exponentially fall in the middle at least that fast. z feeds a CUSUM with allowance 3/4.
+ * - Rise: by how much the mean of the exact window after the plan is above that of the one before,
+ *   less half an epsilon of it, over its standard error, into another such CUSUM: harm that stays.
+ * - Level: within a plan window, means of 2, 4, 8 .. losses, which must be above that of the exact
+ *   window before by an epsilon and by more than noise reaches, so that a loss that climbs quickly
+ *   is seen before the window ends. A falling loss cannot set it off, nor can a single wild one.
+ * Rise and level take for granted that under exact the loss does not rise, but for the slope that
+ * the exact window before shows. Noise may have Laplace's tails. Its correlation from one iteration
+ * to the next is estimated and allowed for as that of an autoregression of first order: at 0.5 the
+ * rate of false alarms is at most twice the stated one, at 0.9 some ten times. Feed the losses of
+ * single batches, no moving averages. Further exact windows before the first plan window sharpen
+ * the estimate of the noise; they count as restarts. */
 enum dsched_drift_result {
     DSCHED_DRIFT_UNDECIDED = 0,
     DSCHED_DRIFT_FINE = 1, /* the drift of a whole plan window is below epsilon of the loss, with
@@ -275,11 +284,12 @@ struct dsched_drift_options {
     uint32_t window_losses;  /* 8..DSCHED_MAX_WINDOW_LOSSES losses per window; default 32 */
     uint32_t settle_losses;  /* 0..the same: left out at the start of each window; default 4 */
     double epsilon_frac;     /* above 0, at most 1; default 0.01 */
-    double false_alarm_frac; /* 1e-9..0.1 per window on a stationary stream; default 0.001 */
+    double false_alarm_frac; /* 1e-9..0.1 per window on a stationary stream; default 3e-4 */
 };
 /* Slopes of 4,096 losses see drifts far below any epsilon; longer windows only decide later. */
 #define DSCHED_MAX_WINDOW_LOSSES 4096u
-/* Least squares of one window around its first point, to keep large iteration numbers exact. */
+/* Least squares of one window around its first point, to keep large iteration numbers exact, and
+ * the squares of its steps from one loss to the next. */
 struct dsched_drift_fit {
     uint32_t n;
     double x0;
@@ -289,7 +299,22 @@ struct dsched_drift_fit {
     double xx;
     double xy;
     double yy;
+    double last_x;
+    double last_y;
+    double step_xx;
+    double step_xy;
+    double step_yy;
 };
+/* Noise of single losses, from windows taken together, old ones faded. */
+struct dsched_drift_noise {
+    double n_residuals; /* degrees of freedom */
+    double residuals;   /* sums of squares */
+    double n_steps;
+    double steps;
+};
+/* Means of 2, 4, 8, 16 losses at every loss, of 32 .. 8,192 one after the other. */
+#define DSCHED_DRIFT_RECENT 16u
+#define DSCHED_DRIFT_SCALES 9u
 struct dsched_drift {
     struct dsched_drift_options options;
     struct dsched_drift_fit fits[3];
@@ -298,9 +323,18 @@ struct dsched_drift {
     uint64_t last_iteration;
     int has_iteration;
     double triple_cusum;
-    double level_cusum;
-    double triple_limit;
-    double level_limit;
+    double rise_cusum;
+    double cusum_limit; /* of both */
+    /* The exact window before, for the losses under the plan. */
+    struct dsched_drift_noise noise; /* of exact windows */
+    double base;                     /* its mean, at base_x */
+    double base_x;
+    double base_slope; /* >= 0 */
+    double base_deviation;
+    double base_rho;                    /* correlation of neighbours, 0..1 */
+    uint32_t n_plan;                    /* losses of the plan window, settling ones too */
+    double recent[DSCHED_DRIFT_RECENT]; /* off the base, in deviations; a ring */
+    double off[DSCHED_DRIFT_SCALES];    /* sums of the means to come */
     double drift_sum; /* of slope differences, per iteration, and of their variances */
     double variance_sum;
     double level; /* mean loss and iterations of a plan window of the last triple */
