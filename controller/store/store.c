@@ -1,27 +1,50 @@
 #include "store/store.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "store/store_db.h"
+#include "store/store_place.h"
+#include "store/store_upkeep.h"
 
+#define STORE_NS_PER_S INT64_C(1000000000)
+#define STORE_DAY_NS   (86400 * STORE_NS_PER_S)
 /* One per HTTP thread is enough; further ones are closed after use. */
 #define STORE_MAX_IDLE_READERS 8u
+/* Pages in the log after which it is applied to the file, between commits. */
+#define STORE_LOG_PAGES 1000
+/* Rows per slice of upkeep: some milliseconds. A batch that was larger must be caught up with. */
+#define STORE_SLICE_ROWS     2000u
+#define STORE_MAX_SLICE_ROWS 20000u
+#define STORE_BYTES_PER_ROW  100u
+/* While commits fail, one that changes nothing tells when there is room again. */
+#define STORE_PROBE_NS STORE_NS_PER_S
+/* A clock that has just been set, or has jumped, may be wrong: nothing goes for its age then. */
+#define STORE_CLOCK_REST_NS (600 * STORE_NS_PER_S)
+#define STORE_CLOCK_JUMP_NS (600 * STORE_NS_PER_S)
 
 struct store {
     char *path;
     int lock_fd;
+    struct store_options options;
     struct store_db *writer;
     pthread_t thread;
     int has_thread;
+
+    /* Of the writer's thread alone. */
+    struct store_upkeep upkeep;
+    struct deft_error round_error; /* of the round that is under way */
+    int log_pages;                 /* in the write-ahead log */
+    unsigned n_batch_rows;         /* roughly, of the newest batch */
+    int64_t next_round_ns;         /* monotonic */
+    int64_t next_probe_ns;         /* monotonic; 0: the newest commit went well */
+    int64_t clock_offset_ns;       /* of the wall clock to the monotonic one */
+    int64_t rest_until_ns;         /* monotonic */
 
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -31,49 +54,39 @@ struct store {
     size_t n_queued;
     size_t n_queued_bytes;
     int stopping;
-    int64_t batch_ns; /* when the writer began with its batch; 0: it has none */
+    int64_t batch_ns;  /* when the writer began with its batch; 0: it has none */
+    int64_t tidy_ns;   /* wall clock of a round that store_tidy waits for; 0: none */
+    uint64_t n_rounds; /* of store_tidy */
+    struct deft_error tidy_error;
     struct store_health health;
     unsigned n_idle;
     struct store_db *idle[STORE_MAX_IDLE_READERS];
 };
 
-/* --- opening ---------------------------------------------------------------------------------- */
-
-/* SQLite's own locks come and go with transactions; this one stands as long as the process. */
-static enum deft_status store_lock(const char *path, int *out_fd, struct deft_error *error) {
-    char *name = NULL;
-    enum deft_status status = DEFT_OK;
-    if (asprintf(&name, "%s.lock", path) < 0) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to open a database");
-    }
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        status = deft_fail(error, DEFT_IO, errno, "the lock file '%s' cannot be opened: %s", name,
-                           strerrordesc_np(errno));
-    } else if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        status = deft_fail(error, DEFT_STATE, errno,
-                           "another controller has the database '%s' open", path);
-        (void)close(fd);
-    } else {
-        *out_fd = fd;
-    }
-    free(name);
-    return status;
+void store_defaults(struct store_options *out) {
+    *out = (struct store_options){.keep = {.raw_ns = 7 * STORE_DAY_NS,
+                                           .raw_iterations = 200000,
+                                           .minutes_ns = 90 * STORE_DAY_NS,
+                                           .hours_ns = 730 * STORE_DAY_NS,
+                                           .logs_ns = 30 * STORE_DAY_NS,
+                                           .jobs_ns = 365 * STORE_DAY_NS},
+                                  .max_bytes = INT64_C(16) << 30,
+                                  .settle_ns = 120 * STORE_NS_PER_S,
+                                  .pause_ns = 10 * STORE_NS_PER_S};
 }
 
+/* --- opening ---------------------------------------------------------------------------------- */
+
 static enum deft_status store_prepare(struct store *store, struct deft_error *error) {
-    static const char pragmas[] = "PRAGMA journal_mode = WAL;"
-                                  "PRAGMA synchronous = FULL;"
-                                  "PRAGMA foreign_keys = ON;"
-                                  "PRAGMA wal_autocheckpoint = 1000;";
-    enum deft_status status = store_db_open(store->path, 0, &store->writer, error);
+    int exists = 0;
+    enum deft_status status = store_place_lock(store->path, &store->lock_fd, error);
     if (status == DEFT_OK) {
-        status = store_db_exec(store->writer, pragmas, error);
+        status = store_place_look(store->path, &exists, error);
     }
-    if (status == DEFT_OK) {
-        status = store_migrate(store->writer, error);
+    if (status == DEFT_OK && !exists) {
+        status = store_place_create(store->path, error);
     }
-    return status;
+    return status == DEFT_OK ? store_place_open(store->path, &store->writer, error) : status;
 }
 
 /* --- the writer ------------------------------------------------------------------------------- */
@@ -89,6 +102,20 @@ static void store_apply(struct store *store, struct store_write *write) {
         }
         (void)sqlite3_exec(db->handle, "RELEASE one", NULL, NULL, NULL);
     }
+}
+
+/* What the newest commit says of the disk. */
+static void store_judge(struct store *store, uint64_t n_written, uint64_t n_failed,
+                        const char *text) {
+    int failing = text[0] != '\0';
+    store->next_probe_ns = failing ? clock_monotonic_ns() + STORE_PROBE_NS : 0;
+    (void)pthread_mutex_lock(&store->lock);
+    store->batch_ns = 0;
+    store->health.n_written += n_written;
+    store->health.n_failed += n_failed;
+    store->health.failing = failing;
+    (void)snprintf(store->health.text, sizeof(store->health.text), "%s", text);
+    (void)pthread_mutex_unlock(&store->lock);
 }
 
 static void store_commit(struct store *store, struct store_write *batch) {
@@ -122,38 +149,180 @@ static void store_commit(struct store *store, struct store_write *batch) {
         }
         n_written += w->status == DEFT_OK;
     }
+    store_judge(store, n_written, n_failed, n_failed > 0 ? error.text : "");
+}
+
+/* A commit of nothing much: the version that is there already. */
+static void store_probe(struct store *store) {
+    struct deft_error error = {0};
+    struct store_db *db = store->writer;
+    char version[64];
+    int64_t known = 0;
+    enum deft_status status = store_db_int(db, "PRAGMA user_version", &known, &error);
+    (void)snprintf(version, sizeof(version), "PRAGMA user_version = %d", (int)known);
+    if (status == DEFT_OK) {
+        status = store_db_exec(db, "BEGIN IMMEDIATE", &error);
+    }
+    if (status == DEFT_OK) {
+        status = store_db_exec(db, version, &error);
+    }
+    if (status == DEFT_OK) {
+        status = store_db_exec(db, "COMMIT", &error);
+    }
+    if (status != DEFT_OK) {
+        (void)sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+    }
+    store_judge(store, 0, 0, status == DEFT_OK ? "" : error.text);
+}
+
+/* --- upkeep -------------------------------------------------------------------------------------
+ */
+
+/* Whether ages are not to be trusted. */
+static int store_clock_rests(struct store *store, int64_t wall_ns, int64_t now_ns) {
+    int64_t offset_ns = wall_ns - now_ns;
+    int64_t jump_ns = offset_ns - store->clock_offset_ns;
+    if (jump_ns > STORE_CLOCK_JUMP_NS || jump_ns < -STORE_CLOCK_JUMP_NS) {
+        store->rest_until_ns = now_ns + STORE_CLOCK_REST_NS;
+    }
+    store->clock_offset_ns = offset_ns;
+    return now_ns < store->rest_until_ns;
+}
+
+static void store_round_over(struct store *store, int64_t tidy_ns, const struct deft_error *error) {
     (void)pthread_mutex_lock(&store->lock);
-    store->batch_ns = 0;
-    store->health.n_written += n_written;
-    store->health.n_failed += n_failed;
-    store->health.failing = n_failed > 0;
-    (void)snprintf(store->health.text, sizeof(store->health.text), "%s",
-                   n_failed > 0 ? error.text : "");
+    (void)snprintf(store->health.upkeep_text, sizeof(store->health.upkeep_text), "%s", error->text);
+    if (tidy_ns != 0) {
+        store->tidy_ns = 0;
+        store->tidy_error = *error;
+        store->n_rounds++;
+        (void)pthread_cond_broadcast(&store->finished);
+    }
     (void)pthread_mutex_unlock(&store->lock);
+}
+
+/* One transaction that nobody waits for, so it need not reach the disk at once: the next report's
+ * commit takes it along. */
+static void store_slice(struct store *store, int64_t tidy_ns) {
+    int more = 0;
+    struct deft_error error = {0};
+    struct store_db *db = store->writer;
+    int64_t wall_ns = clock_wall_ns();
+    int64_t now_ns = clock_monotonic_ns();
+    int rests = store_clock_rests(store, wall_ns, now_ns);
+    unsigned rows = 2 * store->n_batch_rows;
+    rows = rows > STORE_SLICE_ROWS ? rows : STORE_SLICE_ROWS;
+    store->upkeep.resting = rests && tidy_ns == 0;
+    deft_ignore(store_db_exec(db, "PRAGMA synchronous = NORMAL", NULL)); /* it cannot fail */
+    enum deft_status status = store_upkeep_slice(
+        &store->upkeep, db, tidy_ns != 0 ? tidy_ns : wall_ns,
+        rows < STORE_MAX_SLICE_ROWS ? rows : STORE_MAX_SLICE_ROWS, &more, &error);
+    deft_ignore(store_db_exec(db, "PRAGMA synchronous = FULL", NULL));
+    if (status != DEFT_OK) {
+        store->round_error = error; /* the newest one counts */
+    }
+    if (!more) {
+        store_round_over(store, tidy_ns, &store->round_error);
+        memset(&store->round_error, 0, sizeof(store->round_error));
+        store->next_round_ns = now_ns + store->options.pause_ns;
+    }
+}
+
+/* Called by SQLite after each commit. */
+static int store_count_log(void *context, sqlite3 *handle, const char *name, int n_pages) {
+    struct store *store = context;
+    (void)handle;
+    (void)name;
+    store->log_pages = n_pages;
+    return SQLITE_OK;
+}
+
+/* What is done between batches. */
+static void store_between(struct store *store, int64_t tidy_ns) {
+    int64_t now_ns = clock_monotonic_ns();
+    if (store->log_pages >= STORE_LOG_PAGES) {
+        store->log_pages = 0; /* a reader may stand in the way: not again before the next commit */
+        (void)sqlite3_wal_checkpoint_v2(store->writer->handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                        NULL, NULL);
+    }
+    if (store->next_probe_ns != 0 && now_ns >= store->next_probe_ns) {
+        store_probe(store);
+    }
+    if (store->upkeep.round_ns != 0 || tidy_ns != 0 ||
+        (store->options.pause_ns > 0 && now_ns >= store->next_round_ns)) {
+        store_slice(store, tidy_ns);
+    }
+}
+
+enum deft_status store_tidy(struct store *store, int64_t now_ns, struct deft_error *error) {
+    (void)pthread_mutex_lock(&store->lock);
+    uint64_t before = store->n_rounds;
+    store->tidy_ns = now_ns;
+    (void)pthread_cond_signal(&store->work);
+    while (store->n_rounds == before) {
+        (void)pthread_cond_wait(&store->finished, &store->lock);
+    }
+    struct deft_error why = store->tidy_error;
+    (void)pthread_mutex_unlock(&store->lock);
+    if (why.status != DEFT_OK && error != NULL) {
+        *error = why;
+    }
+    return why.status;
+}
+
+/* --- the writer's thread ------------------------------------------------------------------------
+ */
+
+/* Waits for a write, for the time of upkeep, or for the end. With the lock held. */
+static void store_wait(struct store *store) {
+    while (store->first == NULL && !store->stopping && store->tidy_ns == 0 &&
+           store->upkeep.round_ns == 0) {
+        int64_t until_ns = store->options.pause_ns > 0 ? store->next_round_ns : INT64_MAX;
+        if (store->next_probe_ns != 0 && store->next_probe_ns < until_ns) {
+            until_ns = store->next_probe_ns;
+        }
+        if (until_ns == INT64_MAX) {
+            (void)pthread_cond_wait(&store->work, &store->lock);
+        } else if (clock_monotonic_ns() >= until_ns) {
+            return;
+        } else {
+            const struct timespec until = {.tv_sec = until_ns / STORE_NS_PER_S,
+                                           .tv_nsec = until_ns % STORE_NS_PER_S};
+            (void)pthread_cond_timedwait(&store->work, &store->lock, &until);
+        }
+    }
 }
 
 static void *store_work(void *context) {
     struct store *store = context;
     for (;;) {
         (void)pthread_mutex_lock(&store->lock);
-        while (store->first == NULL && !store->stopping) {
-            (void)pthread_cond_wait(&store->work, &store->lock);
-        }
+        store_wait(store);
         struct store_write *batch = store->first;
+        int stopping = store->stopping;
+        int64_t tidy_ns = store->tidy_ns;
         store->first = NULL;
         store->last = &store->first;
+        store->n_batch_rows = (unsigned)(store->n_queued_bytes / STORE_BYTES_PER_ROW);
         store->n_queued = 0;
         store->n_queued_bytes = 0;
         store->batch_ns = batch != NULL ? clock_monotonic_ns() : 0;
         (void)pthread_mutex_unlock(&store->lock);
-        if (batch == NULL) {
+        if (batch == NULL && stopping) {
             return NULL;
         }
-        store_commit(store, batch);
+        if (batch != NULL) {
+            store_commit(store, batch);
+        }
         while (batch != NULL) {
             struct store_write *write = batch;
             batch = write->next; /* `done` may free it */
-            write->done(write, write->status, &write->error);
+            if (write->done != NULL) {
+                write->done(write, write->status, &write->error);
+            }
+        }
+        if (!stopping) {
+            store_between(store, tidy_ns);
         }
     }
 }
@@ -168,7 +337,9 @@ static enum deft_status store_start(struct store *store, struct deft_error *erro
     return DEFT_OK;
 }
 
-static struct store *store_make(const char *path, struct deft_error *error) {
+static struct store *store_make(const char *path, const struct store_options *options,
+                                struct deft_error *error) {
+    pthread_condattr_t monotonic;
     struct store *store = calloc(1, sizeof(*store));
     char *copy = strdup(path);
     if (store == NULL || copy == NULL) {
@@ -180,22 +351,31 @@ static struct store *store_make(const char *path, struct deft_error *error) {
     store->path = copy;
     store->lock_fd = -1;
     store->last = &store->first;
+    if (options != NULL) {
+        store->options = *options;
+    }
+    store->upkeep.options = store->options;
+    store->next_round_ns = clock_monotonic_ns();
+    store->clock_offset_ns = clock_wall_ns() - store->next_round_ns;
+    store->rest_until_ns = store->next_round_ns + STORE_CLOCK_REST_NS;
     (void)pthread_mutex_init(&store->lock, NULL);
-    (void)pthread_cond_init(&store->work, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&store->work, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     (void)pthread_cond_init(&store->finished, NULL);
     return store;
 }
 
-enum deft_status store_open(const char *path, struct store **out, struct deft_error *error) {
-    struct store *store = store_make(path, error);
+enum deft_status store_open_with(const char *path, const struct store_options *options,
+                                 struct store **out, struct deft_error *error) {
+    struct store *store = store_make(path, options, error);
     if (store == NULL) {
         return DEFT_NO_MEMORY;
     }
-    enum deft_status status = store_lock(path, &store->lock_fd, error);
+    enum deft_status status = store_prepare(store, error);
     if (status == DEFT_OK) {
-        status = store_prepare(store, error);
-    }
-    if (status == DEFT_OK) {
+        (void)sqlite3_wal_hook(store->writer->handle, store_count_log, store);
         status = store_start(store, error);
     }
     if (status != DEFT_OK) {
@@ -206,8 +386,12 @@ enum deft_status store_open(const char *path, struct store **out, struct deft_er
     return DEFT_OK;
 }
 
+enum deft_status store_open(const char *path, struct store **out, struct deft_error *error) {
+    return store_open_with(path, NULL, out, error);
+}
+
 enum deft_status store_open_beside(const char *path, struct store **out, struct deft_error *error) {
-    struct store *store = store_make(path, error);
+    struct store *store = store_make(path, NULL, error);
     if (store == NULL) {
         return DEFT_NO_MEMORY;
     }
@@ -231,7 +415,7 @@ enum deft_status store_open_beside(const char *path, struct store **out, struct 
 
 enum deft_status store_open_read(const char *path, struct store **out, struct deft_error *error) {
     struct store_db *db = NULL;
-    struct store *store = store_make(path, error);
+    struct store *store = store_make(path, NULL, error);
     if (store == NULL) {
         return DEFT_NO_MEMORY;
     }
@@ -365,9 +549,7 @@ enum deft_status store_reader_take(struct store *store, struct store_db **out,
 }
 
 void store_reader_give(struct store *store, struct store_db *db) {
-    for (unsigned i = 0; i < db->n_statements; i++) {
-        (void)sqlite3_reset(db->statements[i]); /* ends the read transaction */
-    }
+    store_db_reset(db); /* ends the read transaction */
     (void)pthread_mutex_lock(&store->lock);
     if (store->n_idle < STORE_MAX_IDLE_READERS) {
         store->idle[store->n_idle++] = db;

@@ -18,10 +18,33 @@
 #define STORE_MAX_QUEUED       4096u
 #define STORE_MAX_QUEUED_BYTES ((size_t)256 << 20)
 
+/* How long history is kept, by when the controller received it. */
+#define STORE_FOR_EVER INT64_MAX
+struct store_keep {
+    int64_t raw_ns;         /* iterations as ranks reported them */
+    int64_t raw_iterations; /* of them, per job */
+    int64_t minutes_ns;     /* roll-ups of a minute */
+    int64_t hours_ns;       /* roll-ups of an hour */
+    int64_t logs_ns;        /* all-reduces and events, as agents reported them */
+    int64_t jobs_ns;        /* jobs that have ended, with their plans and decisions */
+};
+struct store_options {
+    struct store_keep keep;
+    int64_t max_bytes; /* of the database; beyond, the oldest history goes; 0: no bound */
+    int64_t settle_ns; /* how long an iteration waits for reports of all its ranks */
+    int64_t pause_ns;  /* between rounds of upkeep; 0: only store_tidy does any */
+};
+#define STORE_MIN_MAX_BYTES (INT64_C(16) << 20)
+void store_defaults(struct store_options *out);
+
 struct store;
 
 /* Opens or creates the file, takes its lock and brings its schema up to date. DEFT_STATE when
- * another controller has it. */
+ * another controller has it. What is no database of ours, is damaged, or cannot be written is
+ * refused. store_open does no upkeep. */
+DEFT_NODISCARD enum deft_status store_open_with(const char *path,
+                                                const struct store_options *options,
+                                                struct store **out, struct deft_error *error);
 DEFT_NODISCARD enum deft_status store_open(const char *path, struct store **out,
                                            struct deft_error *error);
 /* For a few small writes while another controller may be at work: no lock, no migration. Each of
@@ -39,11 +62,16 @@ struct store_health {
     uint64_t n_written; /* writes committed since the start */
     size_t n_queued;    /* writes that wait now */
     size_t n_queued_bytes;
-    int64_t waiting_ns;               /* how long the writer has been at its present batch */
-    int failing;                      /* the newest commit failed */
-    char text[DEFT_ERROR_TEXT_BYTES]; /* why; "" when it did not */
+    int64_t waiting_ns;                      /* how long the writer has been at its present batch */
+    int failing;                             /* the newest commit failed */
+    char text[DEFT_ERROR_TEXT_BYTES];        /* why; "" when it did not */
+    char upkeep_text[DEFT_ERROR_TEXT_BYTES]; /* what failed in the newest round of upkeep; "" */
 };
 void store_health(struct store *store, struct store_health *out);
+
+/* A whole round of upkeep as if it were `now_ns`, beside the writes; returns when it is over. */
+DEFT_NODISCARD enum deft_status store_tidy(struct store *store, int64_t now_ns,
+                                           struct deft_error *error);
 
 /* --- writes ----------------------------------------------------------------------------------- */
 
@@ -121,6 +149,22 @@ struct store_change {
     int64_t now_ns;
 };
 void store_change_init(struct store_change *write);
+
+/* What a job wants kept; members that are 0 are as for all jobs. DEFT_NOT_FOUND: no such job. */
+struct store_keep_job {
+    struct store_write write;
+    const char *job;
+    struct store_keep keep;
+};
+void store_keep_job_init(struct store_keep_job *write);
+
+/* A job with all that is known of it: it is gone when this returns, its rows go later.
+ * DEFT_NOT_FOUND: no such job; DEFT_STATE: it is running. */
+struct store_remove {
+    struct store_write write;
+    const char *job;
+};
+void store_remove_init(struct store_remove *write);
 
 /* --- reads ------------------------------------------------------------------------------------ */
 

@@ -36,17 +36,23 @@ static enum deft_status migrate_step(struct store_db *db, size_t step, struct de
     return status;
 }
 
-enum deft_status store_migrate(struct store_db *db, struct deft_error *error) {
+enum deft_status store_check_known(struct store_db *db, struct deft_error *error) {
     int version = 0;
     enum deft_status status = migrate_version(db, &version, error);
-    if (status != DEFT_OK) {
-        return status;
-    }
-    if (version < 0 || (size_t)version > store_schema_steps) {
+    if (status == DEFT_OK && (version < 0 || (size_t)version > store_schema_steps)) {
         return deft_fail(error, DEFT_UNSUPPORTED, 0,
                          "the database has schema %d, but this controller knows 0..%zu only: a "
                          "newer release made it",
                          version, store_schema_steps);
+    }
+    return status;
+}
+
+enum deft_status store_migrate(struct store_db *db, struct deft_error *error) {
+    int version = 0;
+    enum deft_status status = store_check_known(db, error);
+    if (status == DEFT_OK) {
+        status = migrate_version(db, &version, error);
     }
     for (size_t step = (size_t)version; step < store_schema_steps && status == DEFT_OK; step++) {
         status = migrate_step(db, step, error);

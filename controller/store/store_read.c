@@ -8,6 +8,9 @@
 
 #include "store/store_db.h"
 
+/* Iterations that are counted one by one when a job is taken up. */
+#define READ_MAX_TAIL 100000
+
 static enum deft_status read_copy(sqlite3_stmt *s, int column, char **out,
                                   struct deft_error *error) {
     char *copy = strdup(store_db_text(s, column));
@@ -62,7 +65,7 @@ static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
     sqlite3_stmt *s = store_db_statement(
         db, "SELECT " READ_JOB_COLUMNS ", i.state, i.registered_ns, i.updated_ns,"
             " i.registration, i.tuner FROM incarnations i JOIN jobs j ON j.id = i.job"
-            " WHERE i.id = ?1");
+            " WHERE i.id = ?1 AND i.state <> 'removing'");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
@@ -81,19 +84,37 @@ static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
     return status == DEFT_OK ? read_copy(s, rest + 4, &out->tuner, error) : status;
 }
 
-static enum deft_status read_incarnation_rest(struct store_db *db, struct store_incarnation *out,
-                                              struct deft_error *error) {
-    sqlite3_stmt *s =
-        store_db_statement(db, "SELECT count(*) FROM (SELECT DISTINCT iteration FROM iterations"
-                               " WHERE incarnation = ?1)");
+/* Iterations that are rolled up are counted; the few behind them are counted here. A long tail,
+ * that of a database of an older release, is taken to have no gaps. */
+static enum deft_status read_n_iterations(struct store_db *db, int64_t incarnation, uint64_t *out,
+                                          struct deft_error *error) {
+    sqlite3_stmt *s = store_db_statement(
+        db, "SELECT u.n_rolled, u.newest - u.rolled_to, (SELECT count(*) FROM (SELECT DISTINCT"
+            " iteration FROM iterations WHERE incarnation = ?1 AND iteration > u.rolled_to"
+            " LIMIT ?2)) FROM upkeep u WHERE u.incarnation = ?1");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
-    (void)sqlite3_bind_int64(s, 1, out->id);
-    if (sqlite3_step(s) == SQLITE_ROW) {
-        out->n_iterations = (uint64_t)sqlite3_column_int64(s, 0);
+    (void)sqlite3_bind_int64(s, 1, incarnation);
+    (void)sqlite3_bind_int64(s, 2, READ_MAX_TAIL);
+    int code = sqlite3_step(s);
+    if (code == SQLITE_ROW) {
+        int64_t n_tail = sqlite3_column_int64(s, 2);
+        n_tail = n_tail == READ_MAX_TAIL ? sqlite3_column_int64(s, 1) : n_tail;
+        *out = (uint64_t)(sqlite3_column_int64(s, 0) + n_tail);
     }
-    s = store_db_statement(
+    (void)sqlite3_reset(s);
+    return code == SQLITE_ROW || code == SQLITE_DONE ? DEFT_OK
+                                                     : store_db_fail(db, "be read", error);
+}
+
+static enum deft_status read_incarnation_rest(struct store_db *db, struct store_incarnation *out,
+                                              struct deft_error *error) {
+    enum deft_status status = read_n_iterations(db, out->id, &out->n_iterations, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    sqlite3_stmt *s = store_db_statement(
         db, "SELECT reason FROM decisions WHERE incarnation = ?1 ORDER BY id DESC LIMIT 1");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
@@ -147,8 +168,7 @@ enum deft_status store_read_ends(struct store *store, int64_t incarnation, store
         return status;
     }
     sqlite3_stmt *s =
-        store_db_statement(db, "SELECT DISTINCT rank, kind = 'failed' FROM events"
-                               " WHERE incarnation = ?1 AND kind IN ('finished', 'failed')");
+        store_db_statement(db, "SELECT rank, failed FROM ends WHERE incarnation = ?1");
     if (s == NULL) {
         status = store_db_fail(db, "be read", error);
     } else {
@@ -200,8 +220,9 @@ enum deft_status store_read_job(struct store *store, const char *id, struct stor
     if (status != DEFT_OK) {
         return status;
     }
-    sqlite3_stmt *s = store_db_statement(db, "SELECT " READ_JOB_COLUMNS
-                                             ", j.summary FROM jobs j WHERE j.id = ?1");
+    sqlite3_stmt *s =
+        store_db_statement(db, "SELECT " READ_JOB_COLUMNS ", j.summary FROM jobs j WHERE j.id = ?1"
+                               " AND j.state <> 'removing'");
     if (s == NULL) {
         status = store_db_fail(db, "be read", error);
     } else {
@@ -260,7 +281,9 @@ enum deft_status store_read_decisions(struct store *store, const char *job, stor
     return status;
 }
 
-#define READ_JOBS_WHERE " FROM jobs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR user = ?2)"
+#define READ_JOBS_WHERE                                                                            \
+    " FROM jobs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR user = ?2)"                    \
+    " AND state <> 'removing'"
 
 static enum deft_status read_jobs(struct store_db *db, const struct store_filter *filter,
                                   store_summary_fn found, void *context, uint64_t *out_total,

@@ -8,21 +8,8 @@
 #include <string.h>
 
 #include "store/store_access.h"
+#include "store/store_bind.h"
 #include "store/store_db.h"
-
-#define BIND_INT(statement, column, value)                                                         \
-    (void)sqlite3_bind_int64((statement), (column), (sqlite3_int64)(value))
-/* Texts live until the statement is stepped. */
-#define BIND_TEXT(statement, column, value)                                                        \
-    (void)sqlite3_bind_text((statement), (column), (value), -1, SQLITE_STATIC)
-
-static void write_bind_real(sqlite3_stmt *statement, int column, double value) {
-    if (isfinite(value)) {
-        (void)sqlite3_bind_double(statement, column, value);
-    } else {
-        (void)sqlite3_bind_null(statement, column);
-    }
-}
 
 static void write_hash_text(uint64_t hash, char out[20]) {
     (void)snprintf(out, 20, "%016" PRIx64, hash);
@@ -45,18 +32,18 @@ static enum deft_status register_job(struct store_db *db, const struct store_reg
         return store_db_fail(db, "take a job", error);
     }
     const struct wire_registration *r = in->registration;
-    BIND_TEXT(s, 1, in->job);
-    BIND_TEXT(s, 2, r->user);
-    BIND_TEXT(s, 3, in->mode);
-    BIND_INT(s, 4, in->limits.max_merge);
-    BIND_INT(s, 5, in->limits.max_delay);
-    BIND_INT(s, 6, in->now_ns);
-    BIND_INT(s, 7, r->mode[0] != '\0');
-    BIND_INT(s, 8, r->max_merge > 0);
-    BIND_INT(s, 9, r->max_delay > 0);
-    write_bind_real(s, 10, in->limits.epsilon);
-    write_bind_real(s, 11, in->limits.min_progress);
-    write_bind_real(s, 12, in->limits.loss_floor);
+    store_bind_text(s, 1, in->job);
+    store_bind_text(s, 2, r->user);
+    store_bind_text(s, 3, in->mode);
+    store_bind_int(s, 4, in->limits.max_merge);
+    store_bind_int(s, 5, in->limits.max_delay);
+    store_bind_int(s, 6, in->now_ns);
+    store_bind_int(s, 7, r->mode[0] != '\0');
+    store_bind_int(s, 8, r->max_merge > 0);
+    store_bind_int(s, 9, r->max_delay > 0);
+    store_bind_real(s, 10, in->limits.epsilon);
+    store_bind_real(s, 11, in->limits.min_progress);
+    store_bind_real(s, 12, in->limits.loss_floor);
     return store_db_step(db, s, "take a job", error);
 }
 
@@ -67,8 +54,8 @@ static enum deft_status register_find(struct store_db *db, struct store_register
     if (s == NULL) {
         return store_db_fail(db, "be searched for an incarnation", error);
     }
-    BIND_TEXT(s, 1, in->job);
-    BIND_TEXT(s, 2, in->registration->key);
+    store_bind_text(s, 1, in->job);
+    store_bind_text(s, 2, in->registration->key);
     int code = sqlite3_step(s);
     *out_found = code == SQLITE_ROW;
     if (code == SQLITE_ROW) {
@@ -82,26 +69,45 @@ static enum deft_status register_find(struct store_db *db, struct store_register
     return DEFT_OK;
 }
 
+/* A number is never given twice: an agent may still report under the one of a job that was removed.
+ */
+static enum deft_status register_next_id(struct store_db *db, int64_t *out,
+                                         struct deft_error *error) {
+    sqlite3_stmt *s = store_db_statement(
+        db, "UPDATE sequences SET last = last + 1 WHERE name = 'incarnations' RETURNING last");
+    if (s == NULL || sqlite3_step(s) != SQLITE_ROW) {
+        return store_db_fail(db, "take an incarnation", error);
+    }
+    *out = sqlite3_column_int64(s, 0);
+    return store_db_step(db, s, "take an incarnation", error);
+}
+
 static enum deft_status register_incarnation(struct store_db *db, struct store_register *in,
                                              struct deft_error *error) {
     char hash[20];
+    int64_t id = 0;
+    enum deft_status status = register_next_id(db, &id, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
     sqlite3_stmt *s = store_db_statement(
         db, "INSERT INTO incarnations (job, key, state, n_ranks, table_hash, registration, tuner,"
-            " profile, registered_ns, updated_ns)"
-            " VALUES (?1, ?2, 'running', ?3, ?4, ?5, '', '', ?6, ?6)");
+            " profile, registered_ns, updated_ns, id)"
+            " VALUES (?1, ?2, 'running', ?3, ?4, ?5, '', '', ?6, ?6, ?7)");
     if (s == NULL) {
         return store_db_fail(db, "take an incarnation", error);
     }
     write_hash_text(in->registration->table_hash, hash);
-    BIND_TEXT(s, 1, in->job);
-    BIND_TEXT(s, 2, in->registration->key);
-    BIND_INT(s, 3, in->registration->n_ranks);
-    BIND_TEXT(s, 4, hash);
-    BIND_TEXT(s, 5, in->registration_text);
-    BIND_INT(s, 6, in->now_ns);
-    enum deft_status status = store_db_step(db, s, "take an incarnation", error);
+    store_bind_text(s, 1, in->job);
+    store_bind_text(s, 2, in->registration->key);
+    store_bind_int(s, 3, in->registration->n_ranks);
+    store_bind_text(s, 4, hash);
+    store_bind_text(s, 5, in->registration_text);
+    store_bind_int(s, 6, in->now_ns);
+    store_bind_int(s, 7, id);
+    status = store_db_step(db, s, "take an incarnation", error);
     if (status == DEFT_OK) {
-        in->incarnation = sqlite3_last_insert_rowid(db->handle);
+        in->incarnation = id;
         in->n_ranks = in->registration->n_ranks;
         in->table_hash = in->registration->table_hash;
         in->is_new = 1;
@@ -118,9 +124,9 @@ static enum deft_status register_agent(struct store_db *db, struct store_registe
     if (s == NULL) {
         return store_db_fail(db, "take an agent", error);
     }
-    BIND_INT(s, 1, in->incarnation);
-    BIND_TEXT(s, 2, in->registration->agent);
-    BIND_INT(s, 3, in->now_ns);
+    store_bind_int(s, 1, in->incarnation);
+    store_bind_text(s, 2, in->registration->agent);
+    store_bind_int(s, 3, in->now_ns);
     if (sqlite3_step(s) != SQLITE_ROW) {
         return store_db_fail(db, "take an agent", error);
     }
@@ -155,175 +161,6 @@ void store_register_init(struct store_register *write) {
     write->write.apply = register_apply;
 }
 
-/* --- reports ------------------------------------------------------------------------------------
- */
-
-static enum deft_status report_iterations(struct store_db *db, const struct store_report *in,
-                                          struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    for (uint32_t i = 0; i < in->report.n_iterations && status == DEFT_OK; i++) {
-        const struct wire_iteration *row = &in->report.iterations[i];
-        sqlite3_stmt *s = store_db_statement(
-            db, "INSERT OR IGNORE INTO iterations VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,"
-                " ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)");
-        if (s == NULL) {
-            return store_db_fail(db, "take iterations", error);
-        }
-        const int64_t integers[] = {
-            in->incarnation,        (int64_t)row->iteration, row->rank,
-            (int64_t)row->plan_seq, row->forward_ns,         row->backward_ns,
-            row->exposed_ns,        row->optimizer_ns,       row->runtime_ns,
-            row->step_ns,           (int64_t)row->bytes};
-        for (int column = 0; column < 11; column++) {
-            BIND_INT(s, column + 1, integers[column]);
-        }
-        write_bind_real(s, 12, row->loss);
-        write_bind_real(s, 13, row->grad_sq_local);
-        write_bind_real(s, 14, row->grad_sq_mean);
-        BIND_INT(s, 15, row->updates);
-        BIND_INT(s, 16, row->skipped);
-        BIND_INT(s, 17, row->merge);
-        BIND_INT(s, 18, row->flags);
-        write_bind_real(s, 19, row->change_sq_local);
-        write_bind_real(s, 20, row->learning_rate);
-        status = store_db_step(db, s, "take iterations", error);
-    }
-    return status;
-}
-
-static enum deft_status report_ops(struct store_db *db, const struct store_report *in,
-                                   struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    for (uint32_t i = 0; i < in->report.n_ops && status == DEFT_OK; i++) {
-        const struct wire_op_summary *op = &in->report.ops[i];
-        sqlite3_stmt *s = store_db_statement(
-            db, "INSERT OR IGNORE INTO ops VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)");
-        if (s == NULL) {
-            return store_db_fail(db, "take all-reduces", error);
-        }
-        BIND_INT(s, 1, in->incarnation);
-        BIND_TEXT(s, 2, in->report.agent);
-        BIND_INT(s, 3, in->report.seq);
-        BIND_INT(s, 4, i);
-        BIND_INT(s, 5, op->rank);
-        BIND_INT(s, 6, op->link);
-        BIND_INT(s, 7, op->bytes);
-        BIND_INT(s, 8, op->count);
-        BIND_INT(s, 9, op->min_ns);
-        BIND_INT(s, 10, op->median_ns);
-        BIND_INT(s, 11, op->max_ns);
-        status = store_db_step(db, s, "take all-reduces", error);
-    }
-    return status;
-}
-
-static enum deft_status report_readiness(struct store_db *db, const struct store_report *in,
-                                         struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    for (uint32_t i = 0; i < in->report.n_readiness && status == DEFT_OK; i++) {
-        const struct wire_readiness *row = &in->report.readiness[i];
-        sqlite3_stmt *s =
-            store_db_statement(db, "INSERT OR REPLACE INTO readiness VALUES (?1, ?2, ?3, ?4)");
-        if (s == NULL) {
-            return store_db_fail(db, "take readiness", error);
-        }
-        BIND_INT(s, 1, in->incarnation);
-        BIND_INT(s, 2, row->rank);
-        BIND_INT(s, 3, row->iteration);
-        (void)sqlite3_bind_blob(s, 4, row->offsets_ns,
-                                (int)(row->n_offsets * sizeof(*row->offsets_ns)), SQLITE_STATIC);
-        status = store_db_step(db, s, "take readiness", error);
-    }
-    return status;
-}
-
-static enum deft_status report_events(struct store_db *db, const struct store_report *in,
-                                      struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    for (uint32_t i = 0; i < in->report.n_events && status == DEFT_OK; i++) {
-        const struct wire_event *event = &in->report.events[i];
-        sqlite3_stmt *s = store_db_statement(
-            db,
-            "INSERT OR IGNORE INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)");
-        if (s == NULL) {
-            return store_db_fail(db, "take events", error);
-        }
-        BIND_INT(s, 1, in->incarnation);
-        BIND_TEXT(s, 2, in->report.agent);
-        BIND_INT(s, 3, in->report.seq);
-        BIND_INT(s, 4, i);
-        BIND_INT(s, 5, event->rank);
-        BIND_TEXT(s, 6, event->kind);
-        BIND_INT(s, 7, event->plan_seq);
-        BIND_INT(s, 8, event->iteration);
-        BIND_INT(s, 9, event->count);
-        BIND_TEXT(s, 10, event->text);
-        BIND_INT(s, 11, in->now_ns);
-        status = store_db_step(db, s, "take events", error);
-    }
-    return status;
-}
-
-/* An agent this database has not met is taken too: its registration may have been lost. */
-static enum deft_status report_sequence(struct store_db *db, struct store_report *in,
-                                        struct deft_error *error) {
-    sqlite3_stmt *s = store_db_statement(
-        db, "SELECT committed_seq FROM agents WHERE incarnation = ?1 AND agent = ?2");
-    if (s == NULL) {
-        return store_db_fail(db, "be searched for an agent", error);
-    }
-    BIND_INT(s, 1, in->incarnation);
-    BIND_TEXT(s, 2, in->report.agent);
-    int code = sqlite3_step(s);
-    uint64_t committed = code == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(s, 0) : 0;
-    (void)sqlite3_reset(s);
-    if (code != SQLITE_ROW && code != SQLITE_DONE) {
-        return store_db_fail(db, "be searched for an agent", error);
-    }
-    in->is_fresh = in->report.seq > committed;
-    in->committed_seq = in->is_fresh ? in->report.seq : committed;
-    if (!in->is_fresh) {
-        return DEFT_OK;
-    }
-    s = store_db_statement(db,
-                           "INSERT INTO agents (incarnation, agent, committed_seq, registered_ns)"
-                           " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (incarnation, agent)"
-                           " DO UPDATE SET committed_seq = ?3");
-    if (s == NULL) {
-        return store_db_fail(db, "take a report", error);
-    }
-    BIND_INT(s, 1, in->incarnation);
-    BIND_TEXT(s, 2, in->report.agent);
-    BIND_INT(s, 3, in->report.seq);
-    BIND_INT(s, 4, in->now_ns);
-    return store_db_step(db, s, "take a report", error);
-}
-
-static enum deft_status report_apply(struct store_db *db, struct store_write *write,
-                                     struct deft_error *error) {
-    struct store_report *in = (struct store_report *)write;
-    enum deft_status status = report_sequence(db, in, error);
-    if (status != DEFT_OK || !in->is_fresh) {
-        return status;
-    }
-    status = report_iterations(db, in, error);
-    if (status == DEFT_OK) {
-        status = report_ops(db, in, error);
-    }
-    if (status == DEFT_OK) {
-        status = report_readiness(db, in, error);
-    }
-    if (status == DEFT_OK) {
-        status = report_events(db, in, error);
-    }
-    return status;
-}
-
-void store_report_init(struct store_report *write) {
-    memset(write, 0, sizeof(*write));
-    write->write.apply = report_apply;
-}
-
 /* --- changes -----------------------------------------------------------------------------------
  */
 
@@ -337,14 +174,14 @@ static enum deft_status change_plan(struct store_db *db, struct store_change *in
         return store_db_fail(db, "take a plan", error);
     }
     write_hash_text(in->plan_hash, hash);
-    BIND_INT(s, 1, in->incarnation);
-    BIND_INT(s, 2, in->plan_seq);
-    BIND_TEXT(s, 3, hash);
-    BIND_TEXT(s, 4, in->plan);
-    BIND_TEXT(s, 5, in->solution != NULL ? in->solution : "");
-    BIND_INT(s, 6, in->now_ns);
-    write_bind_real(s, 7, in->max_loss);
-    write_bind_real(s, 8, in->max_grad_sq);
+    store_bind_int(s, 1, in->incarnation);
+    store_bind_int(s, 2, (int64_t)in->plan_seq);
+    store_bind_text(s, 3, hash);
+    store_bind_text(s, 4, in->plan);
+    store_bind_text(s, 5, in->solution != NULL ? in->solution : "");
+    store_bind_int(s, 6, in->now_ns);
+    store_bind_real(s, 7, in->max_loss);
+    store_bind_real(s, 8, in->max_grad_sq);
     return store_db_step(db, s, "take a plan", error);
 }
 
@@ -358,18 +195,18 @@ static enum deft_status change_decision(struct store_db *db, const struct store_
     if (s == NULL) {
         return store_db_fail(db, "take a decision", error);
     }
-    BIND_INT(s, 1, in->incarnation);
-    BIND_INT(s, 2, in->now_ns);
-    BIND_TEXT(s, 3, d->kind);
-    BIND_INT(s, 4, d->iteration);
-    BIND_INT(s, 5, d->plan_seq);
-    BIND_INT(s, 6, d->exact_step_ns);
-    BIND_INT(s, 7, d->before_step_ns);
-    BIND_INT(s, 8, d->predicted_step_ns);
-    BIND_INT(s, 9, d->measured_step_ns);
-    BIND_TEXT(s, 10, d->reason);
-    BIND_TEXT(s, 11, in->inputs != NULL ? in->inputs : "");
-    BIND_TEXT(s, 12, in->solve != NULL ? in->solve : "");
+    store_bind_int(s, 1, in->incarnation);
+    store_bind_int(s, 2, in->now_ns);
+    store_bind_text(s, 3, d->kind);
+    store_bind_int(s, 4, (int64_t)d->iteration);
+    store_bind_int(s, 5, (int64_t)d->plan_seq);
+    store_bind_int(s, 6, d->exact_step_ns);
+    store_bind_int(s, 7, d->before_step_ns);
+    store_bind_int(s, 8, d->predicted_step_ns);
+    store_bind_int(s, 9, d->measured_step_ns);
+    store_bind_text(s, 10, d->reason);
+    store_bind_text(s, 11, in->inputs != NULL ? in->inputs : "");
+    store_bind_text(s, 12, in->solve != NULL ? in->solve : "");
     return store_db_step(db, s, "take a decision", error);
 }
 
@@ -381,11 +218,11 @@ static enum deft_status change_incarnation(struct store_db *db, const struct sto
     if (s == NULL) {
         return store_db_fail(db, "change an incarnation", error);
     }
-    BIND_INT(s, 1, in->incarnation);
-    BIND_TEXT(s, 2, in->state);
-    BIND_TEXT(s, 3, in->tuner);
-    BIND_TEXT(s, 4, in->profile);
-    BIND_INT(s, 5, in->now_ns);
+    store_bind_int(s, 1, in->incarnation);
+    store_bind_text(s, 2, in->state);
+    store_bind_text(s, 3, in->tuner);
+    store_bind_text(s, 4, in->profile);
+    store_bind_int(s, 5, in->now_ns);
     return store_db_step(db, s, "change an incarnation", error);
 }
 
@@ -400,18 +237,18 @@ static enum deft_status change_job(struct store_db *db, const struct store_chang
     if (s == NULL) {
         return store_db_fail(db, "change a job", error);
     }
-    BIND_TEXT(s, 1, in->job);
-    BIND_TEXT(s, 2, in->state);
-    BIND_TEXT(s, 3, in->mode);
+    store_bind_text(s, 1, in->job);
+    store_bind_text(s, 2, in->state);
+    store_bind_text(s, 3, in->mode);
     if (in->limits != NULL) {
-        BIND_INT(s, 4, in->limits->max_merge);
-        BIND_INT(s, 5, in->limits->max_delay);
-        write_bind_real(s, 8, in->limits->epsilon);
-        write_bind_real(s, 9, in->limits->min_progress);
-        write_bind_real(s, 10, in->limits->loss_floor);
+        store_bind_int(s, 4, in->limits->max_merge);
+        store_bind_int(s, 5, in->limits->max_delay);
+        store_bind_real(s, 8, in->limits->epsilon);
+        store_bind_real(s, 9, in->limits->min_progress);
+        store_bind_real(s, 10, in->limits->loss_floor);
     }
-    BIND_TEXT(s, 6, in->summary);
-    BIND_INT(s, 7, in->now_ns);
+    store_bind_text(s, 6, in->summary);
+    store_bind_int(s, 7, in->now_ns);
     return store_db_step(db, s, "change a job", error);
 }
 
@@ -442,4 +279,41 @@ void store_change_init(struct store_change *write) {
     write->write.apply = change_apply;
     write->max_loss = (double)NAN;
     write->max_grad_sq = (double)NAN;
+}
+
+/* --- retention of a job -------------------------------------------------------------------------
+ */
+
+static void keep_bind(sqlite3_stmt *s, int parameter, int64_t value) {
+    if (value != 0) {
+        store_bind_int(s, parameter, value);
+    }
+}
+
+static enum deft_status keep_apply(struct store_db *db, struct store_write *write,
+                                   struct deft_error *error) {
+    const struct store_keep_job *in = (const struct store_keep_job *)write;
+    sqlite3_stmt *s = store_db_statement(
+        db, "INSERT OR REPLACE INTO job_keep SELECT id, ?2, ?3, ?4, ?5, ?6, ?7 FROM jobs"
+            " WHERE id = ?1 AND state <> 'removing'");
+    if (s == NULL) {
+        return store_db_fail(db, "change what is kept of a job", error);
+    }
+    store_bind_text(s, 1, in->job);
+    keep_bind(s, 2, in->keep.raw_ns);
+    keep_bind(s, 3, in->keep.raw_iterations);
+    keep_bind(s, 4, in->keep.minutes_ns);
+    keep_bind(s, 5, in->keep.hours_ns);
+    keep_bind(s, 6, in->keep.logs_ns);
+    keep_bind(s, 7, in->keep.jobs_ns);
+    enum deft_status status = store_db_step(db, s, "change what is kept of a job", error);
+    if (status == DEFT_OK && sqlite3_changes(db->handle) == 0) {
+        return deft_fail(error, DEFT_NOT_FOUND, 0, "there is no such job");
+    }
+    return status;
+}
+
+void store_keep_job_init(struct store_keep_job *write) {
+    memset(write, 0, sizeof(*write));
+    write->write.apply = keep_apply;
 }
