@@ -461,7 +461,7 @@ static void hostile_requests_are_survived(void **unused) {
         {"GET", "/api/v1/plans/i1.1", NULL, 404},
         {"GET", "/api/v1/plans/..", NULL, 404},
         {"DELETE", "/api/v1/jobs/j", NULL, 405},
-        {"GET", "/", NULL, 404},
+        {"GET", "/nothing", NULL, 404},
     };
     struct controller c;
     char incarnation[128];
