@@ -441,11 +441,10 @@ class Session:
         self._drain_agreed = self._drain_agreed or bool(update.drain_agreed)
         ran, self._ran = self._ran, self.rule
         if ran == "averaged":
-            if self._ran == "averaged":
-                self.noise.boundary()
-            else:
+            self.noise.boundary(self._ran == ran)
+            if self._ran != ran:
                 self._leave_averaged()
-        elif self._ran == "averaged":
+        elif self._ran != ran:
             self.noise.begin()
 
     def _leave_averaged(self) -> None:
