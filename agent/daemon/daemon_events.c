@@ -192,9 +192,9 @@ static void *daemon_events_run(void *argument) {
     return NULL;
 }
 
-enum deft_status daemon_events_start(const char *controller, struct daemon_uplink *uplink,
-                                     const struct log *log, struct daemon_events **out,
-                                     struct deft_error *error) {
+enum deft_status daemon_events_start(const struct http_client_options *controller,
+                                     struct daemon_uplink *uplink, const struct log *log,
+                                     struct daemon_events **out, struct deft_error *error) {
     struct daemon_events *events = calloc(1, sizeof(*events));
     enum deft_status status = DEFT_OK;
     if (events == NULL || pthread_mutex_init(&events->lock, NULL) != 0) {

@@ -14,8 +14,8 @@
 struct daemon_events;
 
 DEFT_NODISCARD enum deft_status
-daemon_events_start(const char *controller, struct daemon_uplink *uplink, const struct log *log,
-                    struct daemon_events **out, struct deft_error *error);
+daemon_events_start(const struct http_client_options *controller, struct daemon_uplink *uplink,
+                    const struct log *log, struct daemon_events **out, struct deft_error *error);
 /* Readable when there is something to take. */
 int daemon_events_fd(const struct daemon_events *events);
 

@@ -61,6 +61,9 @@ static const char *daemon_options_mode(struct argp_state *state, const char *tex
 static error_t daemon_options_parse(int key, char *argument, struct argp_state *state) {
     struct daemon_options *options = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->credentials;
+        break;
     case DAEMON_OPTION_SOCKET:
         options->socket = argument;
         break;
@@ -115,7 +118,9 @@ static error_t daemon_options_parse(int key, char *argument, struct argp_state *
 }
 
 void daemon_options_read(int argc, char **argv, struct daemon_options *out) {
+    static const struct argp_child children[] = {{&client_options_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
+        .children = children,
         .options = daemon_options_table,
         .parser = daemon_options_parse,
         .doc = "Carries what the ranks of one job on this host measure to deft-controller, and "

@@ -4,16 +4,19 @@
 
 #include <stdint.h>
 
+#include "client/client_options.h"
+
 struct daemon_options {
     const char *socket;     /* path, or "@name" in the abstract namespace */
     const char *controller; /* http://HOST:PORT */
-    const char *job;        /* NULL: the job id that the ranks name */
-    const char *mode;       /* "": the job's own */
-    const char *log_path;   /* NULL: standard error */
-    uint32_t max_merge;     /* 0: the controller's default */
-    uint32_t max_delay;     /* 0: the controller's default */
-    int ready_fd;           /* -1: none */
-    int owner_fd;           /* -1: none */
+    struct client_options credentials;
+    const char *job;      /* NULL: the job id that the ranks name */
+    const char *mode;     /* "": the job's own */
+    const char *log_path; /* NULL: standard error */
+    uint32_t max_merge;   /* 0: the controller's default */
+    uint32_t max_delay;   /* 0: the controller's default */
+    int ready_fd;         /* -1: none */
+    int owner_fd;         /* -1: none */
     int exit_when_done;
     int verbose;
 };

@@ -267,9 +267,9 @@ static enum deft_status daemon_uplink_init_locks(struct daemon_uplink *uplink) {
     return code == 0 ? DEFT_OK : DEFT_NO_MEMORY;
 }
 
-enum deft_status daemon_uplink_start(const char *controller, const char *agent,
-                                     const struct log *log, struct daemon_uplink **out,
-                                     struct deft_error *error) {
+enum deft_status daemon_uplink_start(const struct http_client_options *controller,
+                                     const char *agent, const struct log *log,
+                                     struct daemon_uplink **out, struct deft_error *error) {
     struct daemon_uplink *uplink = calloc(1, sizeof(*uplink));
     if (uplink == NULL || daemon_uplink_init_locks(uplink) != DEFT_OK) {
         free(uplink);

@@ -8,14 +8,15 @@
 #include <deft/status.h>
 
 #include "base/log.h"
+#include "client/http_client.h"
 #include "daemon_incarnation.h"
 #include "wire/wire.h"
 
 struct daemon_uplink;
 
 /* `controller` and `agent` outlive the uplink. */
-DEFT_NODISCARD enum deft_status daemon_uplink_start(const char *controller, const char *agent,
-                                                    const struct log *log,
+DEFT_NODISCARD enum deft_status daemon_uplink_start(const struct http_client_options *controller,
+                                                    const char *agent, const struct log *log,
                                                     struct daemon_uplink **out,
                                                     struct deft_error *error);
 

@@ -27,8 +27,9 @@ static enum deft_status daemon_uplink_judge(const struct http_reply *reply, cons
         status = DEFT_NOT_FOUND;
     } else if (reply->status == 409) {
         status = DEFT_STATE;
-    } else if (reply->status >= 400 && reply->status < 500 && reply->status != 408 &&
-               reply->status != 429) {
+    } else if (reply->status >= 400 && reply->status < 500 && reply->status != 401 &&
+               reply->status != 403 && reply->status != 408 && reply->status != 421 &&
+               reply->status != 429) { /* a token that is refused may be replaced */
         status = DEFT_INVALID;
     }
     wire_problem_decode(reply->body, reply->n_bytes, detail);

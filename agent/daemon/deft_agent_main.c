@@ -77,10 +77,12 @@ static enum deft_status deft_agent_serve(const struct daemon_options *options,
                                          const struct log *log, struct deft_error *error) {
     char agent[WIRE_ID_BYTES];
     struct daemon_uplink *uplink = NULL;
+    struct http_client_options controller;
     struct daemon_ranks *ranks = calloc(1, sizeof(*ranks));
     struct daemon_loop loop = {
         .options = options, .log = log, .ranks = ranks, .listen_fd = -1, .signal_fd = -1};
     deft_agent_name(agent);
+    client_options_fill(&options->credentials, options->controller, &controller);
     enum deft_status status = DEFT_OK;
     if (ranks == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the ranks");
@@ -90,11 +92,11 @@ static enum deft_status deft_agent_serve(const struct daemon_options *options,
         status = ipc_listen(options->socket, &loop.listen_fd, error);
     }
     if (status == DEFT_OK) {
-        status = daemon_uplink_start(options->controller, agent, log, &uplink, error);
+        status = daemon_uplink_start(&controller, agent, log, &uplink, error);
     }
     if (status == DEFT_OK) {
         daemon_ranks_init(ranks, options, agent, log, uplink);
-        status = daemon_events_start(options->controller, uplink, log, &loop.events, error);
+        status = daemon_events_start(&controller, uplink, log, &loop.events, error);
     }
     if (status == DEFT_OK) {
         ranks->events = loop.events;

@@ -11,18 +11,10 @@
 #include "cli_profile.h"
 #include "wire/wire.h"
 
-enum {
-    CMD_EXPLAIN_JOB = 256,
-    CMD_EXPLAIN_CONTROLLER,
-    CMD_EXPLAIN_PROFILE,
-    CMD_EXPLAIN_JSON,
-    CMD_EXPLAIN_HTML
-};
+enum { CMD_EXPLAIN_JOB = 256, CMD_EXPLAIN_PROFILE, CMD_EXPLAIN_JSON, CMD_EXPLAIN_HTML };
 
 static const struct argp_option cmd_explain_table[] = {
     {"job", CMD_EXPLAIN_JOB, "ID", 0, "The plan that this job runs or ended with", 0},
-    {"controller", CMD_EXPLAIN_CONTROLLER, "URL", 0,
-     "With --job: ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
     {"profile", CMD_EXPLAIN_PROFILE, "PROFILE", 0,
      "With a plan: show it on this profile, since a plan has orders but no times", 0},
     {"json", CMD_EXPLAIN_JSON, NULL, 0, "Print JSON", 0},
@@ -33,7 +25,7 @@ static const struct argp_option cmd_explain_table[] = {
 struct cmd_explain_input {
     const char *path;
     const char *job;
-    const char *controller;
+    struct cli_controller controller;
     const char *profile;
     const char *html;
     int json;
@@ -56,12 +48,10 @@ static error_t cmd_explain_parse(int key, char *argument, struct argp_state *sta
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &input->planner;
+        state->child_inputs[1] = &input->controller;
         break;
     case CMD_EXPLAIN_JOB:
         input->job = argument;
-        break;
-    case CMD_EXPLAIN_CONTROLLER:
-        input->controller = argument;
         break;
     case CMD_EXPLAIN_PROFILE:
         input->profile = argument;
@@ -206,14 +196,14 @@ static enum deft_status cmd_explain_built_in(const struct cmd_explain_input *inp
 
 static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
                                         struct deft_error *error) {
-    char url[CLI_CONTROLLER_URL_BYTES];
+    struct cli_controller controller = input->controller;
     char path[CLI_CONTROLLER_PATH_BYTES];
     struct wire_job job;
     struct http_reply reply = {0};
     struct wire_plan_event event = {0};
-    enum deft_status status = cli_controller_url(input->controller, url, error);
+    enum deft_status status = cli_controller_find(&controller, error);
     if (status == DEFT_OK) {
-        status = cli_controller_job(url, input->job, &job, error);
+        status = cli_controller_job(&controller, input->job, &job, error);
     }
     if (status == DEFT_OK && job.plan_seq == 0) {
         return cmd_explain_built_in(input, error);
@@ -222,7 +212,7 @@ static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
         status = cli_controller_path("plans", job.plan, "", path, error);
     }
     if (status == DEFT_OK) {
-        status = cli_controller_get(url, path, &reply, error);
+        status = cli_controller_get(&controller, path, &reply, error);
     }
     if (status == DEFT_OK) {
         status = wire_plan_event_decode(reply.body, reply.n_bytes, &event, error);
@@ -236,7 +226,8 @@ static enum deft_status cmd_explain_job(const struct cmd_explain_input *input,
 }
 
 static int cmd_explain_main(int argc, char **argv) {
-    static const struct argp_child children[] = {{&cli_profile_planner_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {
+        {&cli_profile_planner_argp, 0, NULL, 0}, {&cli_controller_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
         .options = cmd_explain_table,
         .parser = cmd_explain_parse,

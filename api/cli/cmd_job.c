@@ -7,17 +7,15 @@
 #include "cli_controller.h"
 #include "cli_table.h"
 
-enum { CMD_JOB_CONTROLLER = 256, CMD_JOB_JSON };
+enum { CMD_JOB_JSON = 256 };
 
 static const struct argp_option cmd_job_table[] = {
-    {"controller", CMD_JOB_CONTROLLER, "URL", 0,
-     "Ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
     {"json", CMD_JOB_JSON, NULL, 0, "Print the controller's JSON", 0},
     {0},
 };
 
 struct cmd_job_input {
-    const char *controller;
+    struct cli_controller controller;
     const char *job;
     int json;
 };
@@ -25,8 +23,8 @@ struct cmd_job_input {
 static error_t cmd_job_parse(int key, char *argument, struct argp_state *state) {
     struct cmd_job_input *input = state->input;
     switch (key) {
-    case CMD_JOB_CONTROLLER:
-        input->controller = argument;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &input->controller;
         break;
     case CMD_JOB_JSON:
         input->json = 1;
@@ -165,17 +163,17 @@ static void cmd_job_print_decisions(const struct wire_decisions *decisions) {
 }
 
 static enum deft_status cmd_job_show(const struct cmd_job_input *input, struct deft_error *error) {
-    char url[CLI_CONTROLLER_URL_BYTES];
+    struct cli_controller controller = input->controller;
     char path[CLI_CONTROLLER_PATH_BYTES];
     struct http_reply reply = {0};
     struct wire_decisions decisions = {0};
     struct wire_job job;
-    enum deft_status status = cli_controller_url(input->controller, url, error);
+    enum deft_status status = cli_controller_find(&controller, error);
     if (status == DEFT_OK) {
         status = cli_controller_path("jobs", input->job, "", path, error);
     }
     if (status == DEFT_OK) {
-        status = cli_controller_get(url, path, &reply, error);
+        status = cli_controller_get(&controller, path, &reply, error);
     }
     if (status == DEFT_OK && input->json) {
         (void)printf("%s\n", reply.body);
@@ -185,7 +183,7 @@ static enum deft_status cmd_job_show(const struct cmd_job_input *input, struct d
             cmd_job_print(&job);
         }
         if (status == DEFT_OK && job.incarnation[0] != '\0') {
-            status = cli_controller_decisions(url, job.incarnation, &decisions, error);
+            status = cli_controller_decisions(&controller, job.incarnation, &decisions, error);
         }
     }
     cmd_job_print_decisions(&decisions);
@@ -195,9 +193,11 @@ static enum deft_status cmd_job_show(const struct cmd_job_input *input, struct d
 }
 
 static int cmd_job_main(int argc, char **argv) {
+    static const struct argp_child children[] = {{&cli_controller_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
         .options = cmd_job_table,
         .parser = cmd_job_parse,
+        .children = children,
         .args_doc = "ID",
         .doc = "Shows one job: state, plan, step times, gain, what its losses and gradients say, "
                "its limits, and every decision with its reason."};

@@ -7,25 +7,23 @@
 #include "cli_controller.h"
 #include "cli_table.h"
 
-enum { CMD_JOBS_CONTROLLER = 256, CMD_JOBS_JSON };
+enum { CMD_JOBS_JSON = 256 };
 
 static const struct argp_option cmd_jobs_table[] = {
-    {"controller", CMD_JOBS_CONTROLLER, "URL", 0,
-     "Ask this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
     {"json", CMD_JOBS_JSON, NULL, 0, "Print the controller's JSON", 0},
     {0},
 };
 
 struct cmd_jobs_input {
-    const char *controller;
+    struct cli_controller controller;
     int json;
 };
 
 static error_t cmd_jobs_parse(int key, char *argument, struct argp_state *state) {
     struct cmd_jobs_input *input = state->input;
     switch (key) {
-    case CMD_JOBS_CONTROLLER:
-        input->controller = argument;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &input->controller;
         break;
     case CMD_JOBS_JSON:
         input->json = 1;
@@ -80,18 +78,19 @@ static void cmd_jobs_print(const struct wire_jobs *jobs) {
 }
 
 static int cmd_jobs_main(int argc, char **argv) {
+    static const struct argp_child children[] = {{&cli_controller_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {.options = cmd_jobs_table,
                                        .parser = cmd_jobs_parse,
+                                       .children = children,
                                        .doc = "Lists the jobs that the controller knows."};
     struct cmd_jobs_input input = {0};
     struct deft_error error = {0};
     struct http_reply reply = {0};
     struct wire_jobs jobs = {0};
-    char url[CLI_CONTROLLER_URL_BYTES];
     (void)argp_parse(&parser, argc, argv, 0, NULL, &input);
-    enum deft_status status = cli_controller_url(input.controller, url, &error);
+    enum deft_status status = cli_controller_find(&input.controller, &error);
     if (status == DEFT_OK) {
-        status = cli_controller_get(url, "/api/v1/jobs", &reply, &error);
+        status = cli_controller_get(&input.controller, "/api/v1/jobs", &reply, &error);
     }
     if (status == DEFT_OK && input.json) {
         (void)printf("%s\n", reply.body);

@@ -11,17 +11,16 @@
 #include "cli_controller.h"
 
 enum {
-    CMD_LIMITS_CONTROLLER = 256,
-    CMD_LIMITS_MAX_MERGE,
+    CMD_LIMITS_MAX_MERGE = 256,
     CMD_LIMITS_MAX_DELAY,
+    CMD_LIMITS_REASON,
     CMD_LIMITS_EPSILON,
     CMD_LIMITS_MIN_PROGRESS,
     CMD_LIMITS_LOSS_FLOOR,
 };
 
 static const struct argp_option cmd_limits_table[] = {
-    {"controller", CMD_LIMITS_CONTROLLER, "URL", 0,
-     "Tell this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
+    {"reason", CMD_LIMITS_REASON, "TEXT", 0, "What the record of changes says why", 0},
     {"max-merge", CMD_LIMITS_MAX_MERGE, "K", 0, "Iterations that may share an all-reduce", 0},
     {"max-delay", CMD_LIMITS_MAX_DELAY, "N", 0, "Boundaries an update may be late", 0},
     {"epsilon", CMD_LIMITS_EPSILON, "E", 0,
@@ -35,8 +34,9 @@ static const struct argp_option cmd_limits_table[] = {
 
 /* Which members of `limits` are named. */
 struct cmd_limits_input {
-    const char *controller;
+    struct cli_controller controller;
     const char *job;
+    const char *reason;
     struct wire_limits limits;
     int has_merge;
     int has_delay;
@@ -59,8 +59,11 @@ static error_t cmd_limits_parse(int key, char *argument, struct argp_state *stat
     struct cmd_limits_input *input = state->input;
     struct wire_limits *limits = &input->limits;
     switch (key) {
-    case CMD_LIMITS_CONTROLLER:
-        input->controller = argument;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &input->controller;
+        break;
+    case CMD_LIMITS_REASON:
+        input->reason = argument;
         break;
     case CMD_LIMITS_MAX_MERGE:
         limits->max_merge =
@@ -129,18 +132,19 @@ static void cmd_limits_merge(const struct cmd_limits_input *input, const struct 
     }
 }
 
-static enum deft_status cmd_limits_put(const char *url, const char *job,
+static enum deft_status cmd_limits_put(const struct cli_controller *controller,
+                                       const struct cmd_limits_input *input,
                                        const struct wire_limits *limits, struct wire_limits *out,
                                        struct deft_error *error) {
     char path[CLI_CONTROLLER_PATH_BYTES];
     struct http_reply reply = {0};
     char *body = NULL;
-    enum deft_status status = cli_controller_path("jobs", job, "/limits", path, error);
+    enum deft_status status = cli_controller_path("jobs", input->job, "/limits", path, error);
     if (status == DEFT_OK) {
         status = wire_limits_encode(limits, &body, error);
     }
     if (status == DEFT_OK) {
-        status = cli_controller_put(url, path, body, &reply, error);
+        status = cli_controller_change(controller, "PUT", path, body, input->reason, &reply, error);
     }
     if (status == DEFT_OK) {
         status = wire_limits_decode(reply.body, reply.n_bytes, out, error);
@@ -152,19 +156,19 @@ static enum deft_status cmd_limits_put(const char *url, const char *job,
 
 static enum deft_status cmd_limits_run(const struct cmd_limits_input *input,
                                        struct deft_error *error) {
-    char url[CLI_CONTROLLER_URL_BYTES];
+    struct cli_controller controller = input->controller;
     struct wire_job job;
     struct wire_limits limits;
     int is_change = input->has_merge || input->has_delay || input->has_epsilon ||
                     input->has_progress || input->has_floor;
-    enum deft_status status = cli_controller_url(input->controller, url, error);
+    enum deft_status status = cli_controller_find(&controller, error);
     if (status == DEFT_OK) {
-        status = cli_controller_job(url, input->job, &job, error);
+        status = cli_controller_job(&controller, input->job, &job, error);
     }
     if (status == DEFT_OK) {
         cmd_limits_merge(input, &job, &limits);
         if (is_change) {
-            status = cmd_limits_put(url, input->job, &limits, &limits, error);
+            status = cmd_limits_put(&controller, input, &limits, &limits, error);
         }
     }
     if (status == DEFT_OK) {
@@ -178,9 +182,11 @@ static enum deft_status cmd_limits_run(const struct cmd_limits_input *input,
 }
 
 static int cmd_limits_main(int argc, char **argv) {
+    static const struct argp_child children[] = {{&cli_controller_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
         .options = cmd_limits_table,
         .parser = cmd_limits_parse,
+        .children = children,
         .args_doc = "JOB",
         .doc =
             "Shows what the next plans of a job may use and cost, after changing what is named."};

@@ -5,27 +5,30 @@
 #include "cli.h"
 #include "cli_controller.h"
 
-enum { CMD_MODE_CONTROLLER = 256 };
+enum { CMD_MODE_REASON = 256 };
 
 static const char *const cmd_mode_names[] = {"off", "observe", "auto", NULL};
 
 static const struct argp_option cmd_mode_table[] = {
-    {"controller", CMD_MODE_CONTROLLER, "URL", 0,
-     "Tell this controller (default: DEFT_CONTROLLER, else the user's own)", 0},
+    {"reason", CMD_MODE_REASON, "TEXT", 0, "What the record of changes says why", 0},
     {0},
 };
 
 struct cmd_mode_input {
-    const char *controller;
+    struct cli_controller controller;
     const char *job;
     const char *mode;
+    const char *reason;
 };
 
 static error_t cmd_mode_parse(int key, char *argument, struct argp_state *state) {
     struct cmd_mode_input *input = state->input;
     switch (key) {
-    case CMD_MODE_CONTROLLER:
-        input->controller = argument;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &input->controller;
+        break;
+    case CMD_MODE_REASON:
+        input->reason = argument;
         break;
     case ARGP_KEY_ARG:
         if (input->job == NULL) {
@@ -48,13 +51,13 @@ static error_t cmd_mode_parse(int key, char *argument, struct argp_state *state)
 }
 
 static enum deft_status cmd_mode_set(const struct cmd_mode_input *input, struct deft_error *error) {
-    char url[CLI_CONTROLLER_URL_BYTES];
+    struct cli_controller controller = input->controller;
     char path[CLI_CONTROLLER_PATH_BYTES];
     struct http_reply reply = {0};
     struct wire_mode mode = {0};
     char *body = NULL;
     (void)snprintf(mode.mode, sizeof(mode.mode), "%s", input->mode);
-    enum deft_status status = cli_controller_url(input->controller, url, error);
+    enum deft_status status = cli_controller_find(&controller, error);
     if (status == DEFT_OK) {
         status = cli_controller_path("jobs", input->job, "/mode", path, error);
     }
@@ -62,7 +65,8 @@ static enum deft_status cmd_mode_set(const struct cmd_mode_input *input, struct 
         status = wire_mode_encode(&mode, &body, error);
     }
     if (status == DEFT_OK) {
-        status = cli_controller_put(url, path, body, &reply, error);
+        status =
+            cli_controller_change(&controller, "PUT", path, body, input->reason, &reply, error);
     }
     if (status == DEFT_OK) {
         status = wire_mode_decode(reply.body, reply.n_bytes, &mode, error);
@@ -76,9 +80,11 @@ static enum deft_status cmd_mode_set(const struct cmd_mode_input *input, struct 
 }
 
 static int cmd_mode_main(int argc, char **argv) {
+    static const struct argp_child children[] = {{&cli_controller_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
         .options = cmd_mode_table,
         .parser = cmd_mode_parse,
+        .children = children,
         .args_doc = "JOB off|observe|auto",
         .doc = "Sets what the controller may do to a job: off keeps its history, observe says what "
                "could be gained, auto changes plans. Leaving auto returns the job to exact."};

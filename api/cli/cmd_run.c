@@ -75,6 +75,9 @@ static error_t cmd_run_parse(int key, char *argument, struct argp_state *state) 
     struct cmd_run_input *input = state->input;
     struct run_options *options = input->options;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->credentials;
+        break;
     case CMD_RUN_NPROC:
         options->n_ranks = (uint32_t)cli_number(state, "--nproc", argument, 1, RUN_MAX_RANKS);
         break;
@@ -123,7 +126,9 @@ static error_t cmd_run_parse(int key, char *argument, struct argp_state *state) 
 
 static enum deft_status cmd_run_options(int argc, char **argv, struct run_options *options,
                                         struct deft_error *error) {
+    static const struct argp_child children[] = {{&client_options_argp, 0, NULL, 0}, {0}};
     static const struct argp parser = {
+        .children = children,
         .options = cmd_run_table,
         .parser = cmd_run_parse,
         .args_doc = "[--] COMMAND [ARGUMENT...]",
@@ -271,7 +276,7 @@ static int cmd_run_job(struct cmd_run_state *run, const struct run_options *opti
     int had_agent = run->services.socket[0] != '\0';
     run_services_stop_agent(&run->services);
     if (status == DEFT_OK && had_agent && run->signal_number == 0) {
-        run_verdict_print(run->services.url, options->job,
+        run_verdict_print(&run->services.at, options->job,
                           run->services.port != 0 ? options->state_dir : NULL);
     }
     run_services_stop_controller(&run->services);

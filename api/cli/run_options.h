@@ -7,6 +7,8 @@
 
 #include <deft/status.h>
 
+#include "client/client_options.h"
+
 #define RUN_MAX_RANKS 1024u /* what one agent serves */
 #define RUN_JOB_BYTES 96u   /* fits every id field of the wire with room for suffixes */
 
@@ -14,8 +16,9 @@ struct run_options {
     uint32_t n_ranks;
     const char *mode;
     const char *controller; /* NULL: one on loopback is used or started */
-    const char *links;      /* NULL: as the environment says */
-    uint32_t max_merge;     /* 0: the controller's default */
+    struct client_options credentials;
+    const char *links;  /* NULL: as the environment says */
+    uint32_t max_merge; /* 0: the controller's default */
     uint32_t max_delay;
     int keep;
     int no_prefix;

@@ -88,13 +88,33 @@ static enum deft_status run_services_spawn_controller(struct run_services *servi
     return status;
 }
 
+/* The agent is who we are; what is in the environment it inherits. */
+static size_t run_services_credentials(const struct run_services *services, const char **argv,
+                                       size_t n) {
+    const struct client_options *credentials = &services->at.credentials;
+    const char *token_file =
+        services->at.token_file[0] != '\0' ? services->at.token_file : credentials->token_file;
+    const char *const pairs[][2] = {{"--token-file", token_file},
+                                    {"--ca-file", credentials->ca_file},
+                                    {"--client-cert", credentials->cert_file},
+                                    {"--client-key", credentials->key_file},
+                                    {"--proxy", credentials->proxy}};
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if (pairs[i][1] != NULL) {
+            argv[n++] = pairs[i][0];
+            argv[n++] = pairs[i][1];
+        }
+    }
+    return n;
+}
+
 static enum deft_status run_services_spawn_agent(struct run_services *services,
                                                  struct deft_error *error) {
     const struct run_options *options = services->options;
     int fds[2];
     char merge[12];
     char delay[12];
-    const char *argv[20];
+    const char *argv[32];
     size_t n = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
         return deft_fail(error, DEFT_IO, errno, "a socket cannot be made: %s", strerror(errno));
@@ -105,7 +125,7 @@ static enum deft_status run_services_spawn_agent(struct run_services *services,
     argv[n++] = "--socket";
     argv[n++] = services->socket;
     argv[n++] = "--controller";
-    argv[n++] = services->url;
+    argv[n++] = services->at.url;
     argv[n++] = "--job";
     argv[n++] = options->job;
     argv[n++] = "--mode";
@@ -122,6 +142,7 @@ static enum deft_status run_services_spawn_agent(struct run_services *services,
         argv[n++] = "--max-delay";
         argv[n++] = delay;
     }
+    n = run_services_credentials(services, argv, n);
     argv[n] = NULL;
     const struct run_spawn spawn = {.argv = argv,
                                     .stdout_fd = services->log_fd,
@@ -140,6 +161,14 @@ static enum deft_status run_services_spawn_agent(struct run_services *services,
     return DEFT_OK;
 }
 
+/* Whether the controller of the state directory answers at this port. */
+static enum deft_status run_services_reach(struct run_services *services, uint16_t port,
+                                           struct deft_error *error) {
+    enum deft_status status =
+        cli_controller_local(&services->at, services->options->state_dir, port, error);
+    return status == DEFT_OK ? cli_controller_health(&services->at, error) : status;
+}
+
 /* 1 when `url` answers; else waits for a controller to come up. */
 static enum deft_status run_services_await_controller(struct run_services *services,
                                                       run_services_interrupt_fn interrupted,
@@ -149,8 +178,7 @@ static enum deft_status run_services_await_controller(struct run_services *servi
         uint16_t port = 0;
         int status;
         if (cli_controller_port(services->options->state_dir, &port, error) == DEFT_OK) {
-            (void)snprintf(services->url, sizeof(services->url), "http://127.0.0.1:%u", port);
-            if (cli_controller_health(services->url, error) == DEFT_OK) {
+            if (run_services_reach(services, port, error) == DEFT_OK) {
                 services->port = port;
                 return DEFT_OK;
             }
@@ -165,7 +193,7 @@ static enum deft_status run_services_await_controller(struct run_services *servi
         }
         run_services_pause();
     }
-    services->url[0] = '\0';
+    services->at.url[0] = '\0';
     return deft_fail(error, DEFT_TIMEOUT, 0, "it does not answer; %.200s/%s may say why",
                      services->options->state_dir, CLI_CONTROLLER_LOG);
 }
@@ -177,12 +205,11 @@ static enum deft_status run_services_want_controller(struct run_services *servic
     char path[PATH_MAX];
     uint16_t port = 0;
     if (options->controller != NULL) {
-        (void)snprintf(services->url, sizeof(services->url), "%s", options->controller);
-        return cli_controller_health(services->url, error);
+        (void)snprintf(services->at.url, sizeof(services->at.url), "%s", options->controller);
+        return cli_controller_health(&services->at, error);
     }
     if (cli_controller_port(options->state_dir, &port, error) == DEFT_OK) {
-        (void)snprintf(services->url, sizeof(services->url), "http://127.0.0.1:%u", port);
-        if (cli_controller_health(services->url, error) == DEFT_OK) {
+        if (run_services_reach(services, port, error) == DEFT_OK) {
             services->port = port;
             return DEFT_OK;
         }
@@ -268,7 +295,8 @@ void run_services_start(struct run_services *services, const struct run_options 
                         run_services_interrupt_fn interrupted, void *context) {
     struct deft_error error = {0};
     const char *what = "the state directory";
-    *services = (struct run_services){.options = options, .agent_fd = -1, .log_fd = -1};
+    *services = (struct run_services){
+        .options = options, .at.credentials = options->credentials, .agent_fd = -1, .log_fd = -1};
     run_services_find(&services->controller, "deft-controller");
     run_services_find(&services->agent, "deft-agent");
     enum deft_status status = run_services_logs(services, &error);
@@ -380,12 +408,12 @@ void run_services_stop_agent(struct run_services *services) {
 
 void run_services_stop_controller(struct run_services *services) {
     struct run_service *controller = &services->controller;
-    if (services->options->keep && services->url[0] != '\0') {
+    if (services->options->keep && services->at.url[0] != '\0') {
         if (controller->pid > 0) {
-            (void)fprintf(stderr, "deft: the controller stays at %s (pid %ld)\n", services->url,
+            (void)fprintf(stderr, "deft: the controller stays at %s (pid %ld)\n", services->at.url,
                           (long)controller->pid);
         } else {
-            (void)fprintf(stderr, "deft: the controller stays at %s\n", services->url);
+            (void)fprintf(stderr, "deft: the controller stays at %s\n", services->at.url);
         }
     } else if (controller->pid > 0) {
         (void)kill(controller->pid, SIGTERM);

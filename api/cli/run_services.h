@@ -28,8 +28,8 @@ struct run_service {
 
 struct run_services {
     const struct run_options *options;
-    char url[CLI_CONTROLLER_URL_BYTES]; /* "": no controller */
-    uint16_t port;                      /* of a controller on loopback; 0: it is elsewhere */
+    struct cli_controller at; /* its URL is "" without one */
+    uint16_t port;            /* of a controller on loopback; 0: it is elsewhere */
     struct run_service controller;
     struct run_service agent;
     int agent_fd; /* our end: the agent ends when it is closed */

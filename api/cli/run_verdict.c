@@ -103,11 +103,12 @@ void run_verdict_text(const struct wire_job *job, uint64_t since_iteration,
 }
 
 /* When the running plan was pushed; 0 when that is not known, which costs the line nothing else. */
-static uint64_t run_verdict_since(const char *url, const struct wire_job *job) {
+static uint64_t run_verdict_since(const struct cli_controller *controller,
+                                  const struct wire_job *job) {
     struct wire_decisions decisions = {0};
     uint64_t iteration = 0;
     if (job->plan_seq == 0 ||
-        cli_controller_decisions(url, job->incarnation, &decisions, NULL) != DEFT_OK) {
+        cli_controller_decisions(controller, job->incarnation, &decisions, NULL) != DEFT_OK) {
         return 0;
     }
     for (uint32_t i = 0; i < decisions.n_decisions && iteration == 0; i++) {
@@ -119,23 +120,24 @@ static uint64_t run_verdict_since(const char *url, const struct wire_job *job) {
     return iteration;
 }
 
-void run_verdict_print(const char *url, const char *job, const char *state_dir) {
+void run_verdict_print(const struct cli_controller *controller, const char *job,
+                       const char *state_dir) {
     char text[RUN_VERDICT_BYTES];
     struct wire_job view;
     struct deft_error error = {0};
-    enum deft_status status = cli_controller_job(url, job, &view, &error);
+    enum deft_status status = cli_controller_job(controller, job, &view, &error);
     if (status == DEFT_NOT_FOUND) {
         (void)fprintf(stderr,
                       "deft: %s: no rank reported anything; does the program use libdeft?\n", job);
     } else if (status != DEFT_OK) {
         (void)fprintf(stderr, "deft: %s: the verdict is not known: %s\n", job, error.text);
     } else {
-        run_verdict_text(&view, run_verdict_since(url, &view), text);
+        run_verdict_text(&view, run_verdict_since(controller, &view), text);
         if (state_dir != NULL) {
             (void)fprintf(stderr, "deft: %s; history in %s/%s\n", text, state_dir,
                           CLI_CONTROLLER_DATABASE);
         } else {
-            (void)fprintf(stderr, "deft: %s; history at %s\n", text, url);
+            (void)fprintf(stderr, "deft: %s; history at %s\n", text, controller->url);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "cli_controller.h"
 #include "wire/wire.h"
 
 #define RUN_VERDICT_BYTES 1024u
@@ -13,6 +14,7 @@
 void run_verdict_text(const struct wire_job *job, uint64_t since_iteration,
                       char out[RUN_VERDICT_BYTES]);
 /* Asks the controller and prints the line on standard error; a failure is one line too. */
-void run_verdict_print(const char *url, const char *job, const char *state_dir);
+void run_verdict_print(const struct cli_controller *controller, const char *job,
+                       const char *state_dir);
 
 #endif

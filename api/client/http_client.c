@@ -1,9 +1,12 @@
 #include "client/http_client.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/http_client_impl.h"
+#include "client/http_pack.h"
+#include "client/http_token.h"
 
 #define HTTP_CLIENT_MAX_URL_BYTES 4096u
 /* Loopback or a data centre: a host that does not answer in this time is away. */
@@ -29,37 +32,66 @@ static enum deft_status http_client_check_url(const struct curl_late *curl, cons
     return status;
 }
 
-enum deft_status http_client_open(const char *base_url, struct http_client **out,
-                                  struct deft_error *error) {
-    struct http_client *client = calloc(1, sizeof(*client));
-    enum deft_status status;
-    size_t length;
-    if (client == NULL) {
+/* 0: memory is short. */
+static int http_client_copy(const char *from, const char **to) {
+    *to = from != NULL ? strdup(from) : NULL;
+    return from == NULL || *to != NULL;
+}
+
+static enum deft_status http_client_take(struct http_client *client,
+                                         const struct http_client_options *options,
+                                         struct deft_error *error) {
+    struct http_client_options *own = &client->options;
+    client->base_url = strdup(options->base_url);
+    if (client->base_url == NULL || !http_client_copy(options->token, &own->token) ||
+        !http_client_copy(options->token_file, &own->token_file) ||
+        !http_client_copy(options->ca_file, &own->ca_file) ||
+        !http_client_copy(options->cert_file, &own->cert_file) ||
+        !http_client_copy(options->key_file, &own->key_file) ||
+        !http_client_copy(options->proxy, &own->proxy)) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an HTTP client");
     }
-    status = curl_late_open(&client->curl, error);
-    if (status == DEFT_OK) {
-        status = http_client_check_url(&client->curl, base_url, error);
+    if (own->token != NULL && !http_token_is_one(own->token)) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "the token is not one: printable characters without blanks were expected");
     }
-    if (status != DEFT_OK) {
-        goto failed;
-    }
-    client->easy = client->curl.easy_init();
-    client->multi = client->curl.multi_init();
-    client->base_url = strdup(base_url);
-    if (client->easy == NULL || client->multi == NULL || client->base_url == NULL) {
-        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an HTTP client");
-        goto failed;
-    }
-    length = strlen(client->base_url);
+    size_t length = strlen(client->base_url);
     while (length > 0 && client->base_url[length - 1] == '/') {
         client->base_url[--length] = '\0';
     }
+    return DEFT_OK;
+}
+
+enum deft_status http_client_open(const struct http_client_options *options,
+                                  struct http_client **out, struct deft_error *error) {
+    struct http_client *client = calloc(1, sizeof(*client));
+    if (client == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an HTTP client");
+    }
+    enum deft_status status = curl_late_open(&client->curl, error);
+    if (status == DEFT_OK) {
+        status = http_client_check_url(&client->curl, options->base_url, error);
+    }
+    if (status == DEFT_OK) {
+        status = http_client_take(client, options, error);
+    }
+    if (status == DEFT_OK) {
+        client->easy = client->curl.easy_init();
+        client->multi = client->curl.multi_init();
+        if (client->easy == NULL || client->multi == NULL) {
+            status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an HTTP client");
+        }
+    }
+    if (status != DEFT_OK) {
+        http_client_close(client);
+        return status;
+    }
     *out = client;
     return DEFT_OK;
-failed:
-    http_client_close(client);
-    return status;
+}
+
+static void http_client_free(const char *text) {
+    free((void *)(uintptr_t)text);
 }
 
 void http_client_close(struct http_client *client) {
@@ -71,6 +103,12 @@ void http_client_close(struct http_client *client) {
         (void)client->curl.multi_cleanup(client->multi);
     }
     curl_late_close(&client->curl);
+    http_client_free(client->options.token);
+    http_client_free(client->options.token_file);
+    http_client_free(client->options.ca_file);
+    http_client_free(client->options.cert_file);
+    http_client_free(client->options.key_file);
+    http_client_free(client->options.proxy);
     free(client->base_url);
     free(client);
 }
@@ -86,8 +124,64 @@ void http_reply_done(struct http_reply *reply) {
     }
 }
 
+enum deft_status http_client_header(struct http_client *client, const char *line,
+                                    struct curl_slist **headers, struct deft_error *error) {
+    struct curl_slist *longer = client->curl.slist_append(*headers, line);
+    if (longer == NULL) {
+        client->curl.slist_free_all(*headers);
+        *headers = NULL;
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a request");
+    }
+    *headers = longer;
+    return DEFT_OK;
+}
+
+static enum deft_status http_client_show_token(struct http_client *client,
+                                               struct curl_slist **headers,
+                                               struct deft_error *error) {
+    char from_file[HTTP_TOKEN_BYTES];
+    char line[HTTP_TOKEN_BYTES + sizeof("Authorization: Bearer ")];
+    const char *token = client->options.token;
+    if (client->options.token_file != NULL) {
+        enum deft_status status = http_token_read(client->options.token_file, from_file, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+        token = from_file;
+    }
+    if (token == NULL) {
+        return DEFT_OK;
+    }
+    (void)snprintf(line, sizeof(line), "Authorization: Bearer %s", token);
+    return http_client_header(client, line, headers, error);
+}
+
+/* Names must fit certificates: peer and host are verified as libcurl does without being told. */
+static CURLcode http_client_set_trust(struct http_client *client) {
+    const struct http_client_options *options = &client->options;
+    CURL *easy = client->easy;
+    CURLcode code =
+        client->curl.easy_setopt(easy, CURLOPT_PROXY, options->proxy != NULL ? options->proxy : "");
+    if (code == CURLE_OK) {
+        code = client->curl.easy_setopt(easy, CURLOPT_NOPROXY, options->proxy != NULL ? "" : "*");
+    }
+    if (code == CURLE_OK && strncmp(client->base_url, "https:", 6) == 0) {
+        code = client->curl.easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+        if (code == CURLE_OK && options->ca_file != NULL) {
+            code = client->curl.easy_setopt(easy, CURLOPT_CAINFO, options->ca_file);
+        }
+        if (code == CURLE_OK && options->cert_file != NULL) {
+            code = client->curl.easy_setopt(easy, CURLOPT_SSLCERT, options->cert_file);
+        }
+        if (code == CURLE_OK && options->key_file != NULL) {
+            code = client->curl.easy_setopt(easy, CURLOPT_SSLKEY, options->key_file);
+        }
+    }
+    return code;
+}
+
 enum deft_status http_client_prepare(struct http_client *client, const char *path,
-                                     struct curl_slist *headers, struct deft_error *error) {
+                                     struct curl_slist **headers, struct deft_error *error) {
     CURL *easy = client->easy;
     size_t n_base = strlen(client->base_url);
     size_t n_path = strlen(path);
@@ -95,16 +189,19 @@ enum deft_status http_client_prepare(struct http_client *client, const char *pat
         return deft_fail(error, DEFT_LIMIT, 0, "a URL would have %zu bytes, at most %u are allowed",
                          n_base + n_path, HTTP_CLIENT_MAX_URL_BYTES);
     }
+    enum deft_status status = http_client_show_token(client, headers, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
     char url[HTTP_CLIENT_MAX_URL_BYTES + 1];
     memcpy(url, client->base_url, n_base);
     memcpy(url + n_base, path, n_path + 1);
     client->curl.easy_reset(easy);
     client->curl_text[0] = '\0';
     if (client->curl.easy_setopt(easy, CURLOPT_URL, url) != CURLE_OK ||
-        client->curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) != CURLE_OK ||
+        client->curl.easy_setopt(easy, CURLOPT_HTTPHEADER, *headers) != CURLE_OK ||
         client->curl.easy_setopt(easy, CURLOPT_ERRORBUFFER, client->curl_text) != CURLE_OK ||
-        client->curl.easy_setopt(easy, CURLOPT_PROXY, "") != CURLE_OK ||
-        client->curl.easy_setopt(easy, CURLOPT_NOPROXY, "*") != CURLE_OK ||
+        http_client_set_trust(client) != CURLE_OK ||
         client->curl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK ||
         client->curl.easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L) != CURLE_OK ||
         client->curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
@@ -193,23 +290,34 @@ static enum deft_status http_client_tick(void *context, struct deft_error *error
     return DEFT_OK;
 }
 
-static enum deft_status http_client_set_request(struct http_client *client, const char *method,
-                                                const char *body, int timeout_ms,
+struct http_client_call {
+    const char *method;
+    const char *body; /* NULL: none */
+    size_t n_body_bytes;
+    int is_packed;
+    int timeout_ms;
+};
+
+static enum deft_status http_client_set_request(struct http_client *client,
+                                                const struct http_client_call *call,
                                                 struct http_client_body *sink,
                                                 struct deft_error *error) {
     CURL *easy = client->easy;
-    CURLcode code = client->curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
-    if (code == CURLE_OK && body != NULL) {
-        code = client->curl.easy_setopt(easy, CURLOPT_POSTFIELDS, body);
+    CURLcode code = client->curl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->method);
+    if (code == CURLE_OK && call->body != NULL) {
+        code = client->curl.easy_setopt(easy, CURLOPT_POSTFIELDS, call->body);
         if (code == CURLE_OK) {
             code = client->curl.easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
-                                            (curl_off_t)strlen(body));
+                                            (curl_off_t)call->n_body_bytes);
         }
-    } else if (code == CURLE_OK && strcmp(method, "HEAD") == 0) {
+    } else if (code == CURLE_OK && strcmp(call->method, "HEAD") == 0) {
         code = client->curl.easy_setopt(easy, CURLOPT_NOBODY, 1L);
     }
     if (code == CURLE_OK) {
-        code = client->curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
+        code = client->curl.easy_setopt(easy, CURLOPT_ACCEPT_ENCODING, ""); /* all it knows */
+    }
+    if (code == CURLE_OK) {
+        code = client->curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
     }
     if (code == CURLE_OK) {
         code = client->curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, http_client_write);
@@ -252,29 +360,25 @@ static enum deft_status http_client_result(struct http_client *client, CURLcode 
     return DEFT_OK;
 }
 
-enum deft_status http_client_request(struct http_client *client, const char *method,
-                                     const char *path, const char *body, int timeout_ms,
-                                     struct http_reply *out, struct deft_error *error) {
+static enum deft_status http_client_call(struct http_client *client,
+                                         const struct http_client_call *call, const char *path,
+                                         struct http_reply *out, struct deft_error *error) {
     struct http_client_body sink = {.status = DEFT_OK};
+    struct curl_slist *headers = NULL;
     CURLcode code = CURLE_OK;
     /* "Expect: 100-continue" would cost a second against servers that do not answer it. */
-    struct curl_slist *headers = client->curl.slist_append(NULL, "Expect:");
-    if (headers != NULL && body != NULL) {
-        struct curl_slist *longer =
-            client->curl.slist_append(headers, "Content-Type: application/json");
-        if (longer == NULL) {
-            client->curl.slist_free_all(headers);
-        }
-        headers = longer;
+    enum deft_status status = http_client_header(client, "Expect:", &headers, error);
+    if (status == DEFT_OK && call->body != NULL) {
+        status = http_client_header(client, "Content-Type: application/json", &headers, error);
     }
-    enum deft_status status = DEFT_OK;
-    if (headers == NULL) {
-        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a request");
-        goto done;
+    if (status == DEFT_OK && call->is_packed) {
+        status = http_client_header(client, "Content-Encoding: gzip", &headers, error);
     }
-    status = http_client_prepare(client, path, headers, error);
     if (status == DEFT_OK) {
-        status = http_client_set_request(client, method, body, timeout_ms, &sink, error);
+        status = http_client_prepare(client, path, &headers, error);
+    }
+    if (status == DEFT_OK) {
+        status = http_client_set_request(client, call, &sink, error);
     }
     if (status == DEFT_OK) {
         status = http_client_perform(client, http_client_tick, client, &code, error);
@@ -282,9 +386,31 @@ enum deft_status http_client_request(struct http_client *client, const char *met
     if (status == DEFT_OK) {
         status = http_client_result(client, code, &sink, out, error);
     }
-done:
     free(sink.bytes);
     client->curl.slist_free_all(headers);
+    return status;
+}
+
+enum deft_status http_client_request(struct http_client *client, const char *method,
+                                     const char *path, const char *body, int timeout_ms,
+                                     struct http_reply *out, struct deft_error *error) {
+    struct http_client_call call = {.method = method, .body = body, .timeout_ms = timeout_ms};
+    struct http_client_call packed = call;
+    char *bytes = NULL;
+    call.n_body_bytes = body != NULL ? strlen(body) : 0;
+    if (call.n_body_bytes < HTTP_CLIENT_PACK_BYTES || client->is_plain ||
+        http_pack(body, call.n_body_bytes, &bytes, &packed.n_body_bytes) != DEFT_OK) {
+        return http_client_call(client, &call, path, out, error);
+    }
+    packed.body = bytes;
+    packed.is_packed = 1;
+    enum deft_status status = http_client_call(client, &packed, path, out, error);
+    free(bytes);
+    if (status == DEFT_OK && out->status == 415) { /* a controller from before gzip */
+        http_reply_done(out);
+        client->is_plain = 1;
+        status = http_client_call(client, &call, path, out, error);
+    }
     return status;
 }
 

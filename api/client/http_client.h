@@ -1,6 +1,8 @@
 /* HTTP requests and event streams to the controller. The only room that knows libcurl.
  *
- * Proxy variables are ignored. Redirects are not followed. Bodies above a limit are refused. */
+ * Proxy variables are ignored. Redirects are not followed. Replies above a limit are refused. What
+ * is sent from HTTP_CLIENT_PACK_BYTES on goes in gzip, unless the controller does not take it. A
+ * server's certificate must be good for its name; there is no way to do without. */
 #ifndef HTTP_CLIENT_H
 #define HTTP_CLIENT_H
 
@@ -9,11 +11,21 @@
 
 #include <deft/status.h>
 
-/* A connection that is kept alive between requests. One thread at a time. `base_url` is
- * http://HOST[:PORT] or https://..., with an optional path prefix. libcurl is loaded here:
- * DEFT_UNSUPPORTED when there is none. */
+struct http_client_options {
+    const char *base_url;   /* http://HOST[:PORT] or https://..., with an optional path prefix */
+    const char *token;      /* NULL: none */
+    const char *token_file; /* read before every request, so that a new token needs no restart */
+    const char *ca_file;    /* PEM; NULL: the system's authorities */
+    const char *cert_file;  /* PEM, shown to a server that asks; NULL: none */
+    const char *key_file;
+    const char *proxy; /* NULL: none */
+};
+
+/* A connection that is kept alive between requests. One thread at a time. The texts are copied.
+ * libcurl is loaded here: DEFT_UNSUPPORTED when there is none. */
 struct http_client;
-DEFT_NODISCARD enum deft_status http_client_open(const char *base_url, struct http_client **out,
+DEFT_NODISCARD enum deft_status http_client_open(const struct http_client_options *options,
+                                                 struct http_client **out,
                                                  struct deft_error *error);
 void http_client_close(struct http_client *client); /* takes NULL */
 /* Why a request may still be going on: checked twice a second; non-zero ends it with
@@ -22,6 +34,8 @@ void http_client_stop_flag(struct http_client *client, const volatile int *stop)
 
 /* A reply of a job with thousands of decisions is a few MiB; more is not ours. */
 #define HTTP_CLIENT_MAX_REPLY_BYTES (16u << 20)
+/* Below, packing saves less than it costs. */
+#define HTTP_CLIENT_PACK_BYTES 4096u
 /* A plan event of 16,384 buckets x 8 generations is about 2 MiB of JSON. */
 #define HTTP_CLIENT_MAX_EVENT_BYTES (8u << 20)
 

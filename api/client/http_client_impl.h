@@ -9,15 +9,22 @@ struct http_client {
     struct curl_late curl;
     CURL *easy;
     CURLM *multi;
-    char *base_url; /* without a slash at its end */
+    struct http_client_options options; /* its texts are ours */
+    char *base_url;                     /* without a slash at its end */
+    int is_plain;                       /* the server does not take gzip */
     const volatile int *stop;
     char curl_text[CURL_ERROR_SIZE];
 };
 
-/* Sets what every transfer has in common: URL, limits, no proxy, no redirects. */
+/* Sets what every transfer has in common: URL, limits, proxy, certificates, no redirects. The token
+ * joins the headers. */
 DEFT_NODISCARD enum deft_status http_client_prepare(struct http_client *client, const char *path,
-                                                    struct curl_slist *headers,
+                                                    struct curl_slist **headers,
                                                     struct deft_error *error);
+/* Adds a line, or frees the list and leaves NULL. */
+DEFT_NODISCARD enum deft_status http_client_header(struct http_client *client, const char *line,
+                                                   struct curl_slist **headers,
+                                                   struct deft_error *error);
 
 /* Called between socket events, at least every HTTP_CLIENT_TICK_MS; DEFT_OK goes on. */
 #define HTTP_CLIENT_TICK_MS 250

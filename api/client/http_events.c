@@ -66,19 +66,16 @@ static enum deft_status http_events_result(struct http_events *events, CURLcode 
                      events->client->base_url, http_status);
 }
 
-static struct curl_slist *http_events_headers(const struct http_client *client,
-                                              const char *last_id) {
-    struct curl_slist *headers = client->curl.slist_append(NULL, "Accept: text/event-stream");
-    if (headers == NULL || last_id == NULL || last_id[0] == '\0') {
-        return headers;
-    }
+static enum deft_status http_events_headers(struct http_client *client, const char *last_id,
+                                            struct curl_slist **headers, struct deft_error *error) {
     char line[SSE_WORD_BYTES + sizeof("Last-Event-ID: ")];
-    (void)snprintf(line, sizeof(line), "Last-Event-ID: %s", last_id);
-    struct curl_slist *longer = client->curl.slist_append(headers, line);
-    if (longer == NULL) {
-        client->curl.slist_free_all(headers);
+    enum deft_status status =
+        http_client_header(client, "Accept: text/event-stream", headers, error);
+    if (status == DEFT_OK && last_id != NULL && last_id[0] != '\0') {
+        (void)snprintf(line, sizeof(line), "Last-Event-ID: %s", last_id);
+        status = http_client_header(client, line, headers, error);
     }
-    return longer;
+    return status;
 }
 
 enum deft_status http_client_events(struct http_client *client, const char *path,
@@ -92,12 +89,11 @@ enum deft_status http_client_events(struct http_client *client, const char *path
                                  .idle_ns = (int64_t)idle_ms * 1000000,
                                  .last_ns = clock_monotonic_ns()};
     CURLcode code = CURLE_OK;
-    enum deft_status status;
-    struct curl_slist *headers = http_events_headers(client, last_id);
-    if (headers == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a request");
+    struct curl_slist *headers = NULL;
+    enum deft_status status = http_events_headers(client, last_id, &headers, error);
+    if (status == DEFT_OK) {
+        status = http_client_prepare(client, path, &headers, error);
     }
-    status = http_client_prepare(client, path, headers, error);
     if (status == DEFT_OK &&
         (client->curl.easy_setopt(client->easy, CURLOPT_WRITEFUNCTION, http_events_write) !=
              CURLE_OK ||

@@ -13,6 +13,12 @@
 #include "http/http_server.h"
 #include "testing.h"
 
+static enum deft_status open_client(const char *url, struct http_client **out,
+                                    struct deft_error *error) {
+    const struct http_client_options options = {.base_url = url};
+    return http_client_open(&options, out, error);
+}
+
 static void answer_echo(struct http_request *request, void *context) {
     (void)context;
     size_t n_bytes;
@@ -66,7 +72,7 @@ static struct http_server *start_server(struct http_client **out_client) {
     char url[64];
     assert_int_equal(http_server_start(&options, &server, NULL), DEFT_OK);
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/", http_server_port(server));
-    assert_int_equal(http_client_open(url, out_client, NULL), DEFT_OK);
+    assert_int_equal(open_client(url, out_client, NULL), DEFT_OK);
     return server;
 }
 
@@ -130,13 +136,13 @@ static void nobody_there_is_an_io_error_with_the_address(void **unused) {
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
     /* A proxy variable must not make a difference. */
     assert_int_equal(setenv("http_proxy", "http://127.0.0.1:9", 1), 0);
-    assert_int_equal(http_client_open(url, &client, &error), DEFT_OK);
+    assert_int_equal(open_client(url, &client, &error), DEFT_OK);
     assert_int_equal(http_client_request(client, "GET", "/", NULL, 5000, &reply, &error), DEFT_IO);
     assert_non_null(strstr(error.text, url));
     http_client_close(client);
-    assert_int_equal(http_client_open("ftp://host", &client, &error), DEFT_INVALID);
-    assert_int_equal(http_client_open("127.0.0.1:80", &client, &error), DEFT_INVALID);
-    assert_int_equal(http_client_open("", &client, &error), DEFT_INVALID);
+    assert_int_equal(open_client("ftp://host", &client, &error), DEFT_INVALID);
+    assert_int_equal(open_client("127.0.0.1:80", &client, &error), DEFT_INVALID);
+    assert_int_equal(open_client("", &client, &error), DEFT_INVALID);
 }
 
 static void silence_ends_with_the_timeout_or_the_flag(void **unused) {
@@ -149,7 +155,7 @@ static void silence_ends_with_the_timeout_or_the_flag(void **unused) {
     char url[64];
     int fd = start_silent(&port);
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", port);
-    assert_int_equal(http_client_open(url, &client, &error), DEFT_OK);
+    assert_int_equal(open_client(url, &client, &error), DEFT_OK);
     int64_t begin_ns = clock_monotonic_ns();
     assert_int_equal(http_client_request(client, "GET", "/", NULL, 300, &reply, &error),
                      DEFT_TIMEOUT);

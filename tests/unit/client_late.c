@@ -23,10 +23,16 @@ void *__wrap_dlsym(void *library, const char *name) {
     return is_hidden ? NULL : __real_dlsym(library, name);
 }
 
+static enum deft_status open_client(const char *url, struct http_client **out,
+                                    struct deft_error *error) {
+    const struct http_client_options options = {.base_url = url};
+    return http_client_open(&options, out, error);
+}
+
 static void open_fails_with(const char *expected) {
     struct http_client *client = NULL;
     struct deft_error error = {.text = ""};
-    assert_int_equal(http_client_open("http://127.0.0.1:1", &client, &error), DEFT_UNSUPPORTED);
+    assert_int_equal(open_client("http://127.0.0.1:1", &client, &error), DEFT_UNSUPPORTED);
     assert_null(client);
     assert_non_null(strstr(error.text, expected));
 }
@@ -49,7 +55,7 @@ static void opens_any_number_of_times(void **unused) {
     struct http_client *clients[3] = {NULL};
     (void)unused;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(http_client_open("http://127.0.0.1:1", &clients[i], NULL), DEFT_OK);
+        assert_int_equal(open_client("http://127.0.0.1:1", &clients[i], NULL), DEFT_OK);
     }
     for (int i = 0; i < 3; i++) {
         http_client_close(clients[i]);
