@@ -223,8 +223,10 @@ static void quantify_explain(const struct quantify *quantify, uint32_t rules,
         (void)snprintf(scale, sizeof(scale), "noise scale %.3g samples at a batch of %llu",
                        noise->noise_samples, (unsigned long long)quantify->job.batch_samples);
     }
-    (void)snprintf(out->text, sizeof(out->text), "%.140s; %.64s%s%.96s", loss->text, scale,
-                   rules > DSCHED_RULE_BIT(DSCHED_EXACT) ? "; " : "", admission);
+    int n = snprintf(out->text, sizeof(out->text), "%s; %s", loss->text, scale);
+    if (rules > DSCHED_RULE_BIT(DSCHED_EXACT) && n > 0) { /* what fits of it */
+        (void)snprintf(out->text + n, sizeof(out->text) - (size_t)n, "; %s", admission);
+    }
 }
 
 void quantify_fuse(const struct quantify *quantify, double *out_max_loss, double *out_max_grad_sq) {

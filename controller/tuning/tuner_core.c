@@ -335,7 +335,7 @@ static void core_describe(const struct tuner_call *core, int64_t gain, const cha
     const struct tuner_plan *plan = &core->evidence->proposal;
     (void)snprintf(out, n_bytes,
                    "rule %s, merge %u, delay %u %s %.3f ms instead of %.3f ms and %.1f %% more "
-                   "samples (%+.1f %% in all); %.240s",
+                   "samples (%+.1f %% in all); %.319s",
                    dsched_rule_name((enum dsched_rule)plan->rule), plan->merge, plan->delay, verb,
                    tuner_core_ms(plan->predicted_step_ns),
                    tuner_core_ms(core->state->before_step_ns),
