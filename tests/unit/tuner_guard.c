@@ -178,7 +178,7 @@ static double stops(struct job *job) {
     return 0.7 + 0.05 * job_noise(job);
 }
 static double validation(struct job *job) {
-    return 0.9 - 0.01 * (double)(job->iteration / 150);
+    return 0.9 - 0.01 * floor((double)job->iteration / 150);
 }
 static double absent(struct job *job) {
     job->gives_loss = DSCHED_LOSS_NOT_GIVEN;
