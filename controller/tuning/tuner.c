@@ -188,6 +188,7 @@ static void tuner_gather(struct tuner *tuner, const struct tuner_sample *sample,
         .plan_seq = sample->plan_seq,
         .loss = tuner_loss_sign(tuner, &sample->figures),
         .loss_state = loss->state,
+        .loss_breaks = quantify_breaks_by_itself(&tuner->quantify),
         .rate_rises = quantify_rate_rises(&tuner->quantify),
         .loss_rises = quantify_loss_rises(&tuner->quantify),
         .drift = tuner->drift.result,
@@ -286,7 +287,9 @@ static void tuner_status_observing(const struct tuner *tuner, char out[TUNER_STA
                        state->n_iterations, tuner->config.n_warmup);
     } else if (quantify_rate_rises(&tuner->quantify)) {
         (void)snprintf(out, TUNER_STATUS_BYTES, "exact while the learning rate rises");
-    } else if (loss->state == DSCHED_LOSS_UNSETTLED || loss->state == DSCHED_LOSS_BROKEN) {
+    } else if (loss->state == DSCHED_LOSS_UNSETTLED ||
+               (loss->state == DSCHED_LOSS_BROKEN &&
+                !quantify_breaks_by_itself(&tuner->quantify))) {
         (void)snprintf(out, TUNER_STATUS_BYTES, "exact: %.200s", loss->text);
     } else if (state->iteration < state->wait_until) {
         (void)snprintf(out, TUNER_STATUS_BYTES,

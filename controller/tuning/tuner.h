@@ -123,6 +123,7 @@ struct tuner_evidence {
     int loss;        /* 1: finite, 0: none given, -1: not finite on some rank; 0 under a plan when
                        the job has such losses under exact, too */
     enum dsched_loss_state loss_state;
+    int loss_breaks;                /* losses that are not finite are this job's habit */
     int rate_rises;                 /* the learning rate warms up */
     int loss_rises;                 /* above the lowest level of this plan */
     enum dsched_drift_result drift; /* of the guard's test */

@@ -69,8 +69,10 @@ static void compare_step_back(struct tuner_call *core) {
     }
 }
 
-int tuner_compare_waits_for_loss(enum dsched_loss_state state) {
-    return state == DSCHED_LOSS_UNSETTLED || state == DSCHED_LOSS_BROKEN;
+int tuner_compare_waits_for_loss(const struct tuner_evidence *evidence) {
+    return evidence->loss_state == DSCHED_LOSS_UNSETTLED ||
+           (evidence->loss_state == DSCHED_LOSS_BROKEN &&
+            !(evidence->loss_breaks && evidence->loss > 0));
 }
 
 void tuner_compare_start_triple(struct tuner_call *core) {
@@ -88,7 +90,7 @@ void tuner_compare_commit_uncompared(struct tuner_call *core) {
 static void compare_canary(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     const struct tuner_evidence *evidence = core->evidence;
-    if (!state->is_real || tuner_compare_waits_for_loss(evidence->loss_state) ||
+    if (!state->is_real || tuner_compare_waits_for_loss(evidence) ||
         evidence->loss_state == DSCHED_LOSS_FEW) { /* after a restart, and soon enough */
         return;
     }

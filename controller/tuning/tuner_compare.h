@@ -14,7 +14,8 @@ void tuner_compare_start_triple(struct tuner_call *core);
 void tuner_compare_commit(struct tuner_call *core, const char *guard);
 void tuner_compare_commit_uncompared(struct tuner_call *core);
 
-/* A loss that has jumped since a restart is waited for; without a usable one the step decides. */
-int tuner_compare_waits_for_loss(enum dsched_loss_state state);
+/* A loss that has jumped since a restart, or is not finite, is waited for; without a usable one the
+ * step decides. One that breaks now and then by habit is not waited for while it is finite. */
+int tuner_compare_waits_for_loss(const struct tuner_evidence *evidence);
 
 #endif

@@ -170,7 +170,7 @@ static void core_measured(struct tuner_call *core) {
     case TUNER_OBSERVING:
         if (state->running.is_exact && state->iteration >= state->wait_until &&
             state->n_iterations >= core->config->n_warmup && !core->evidence->rate_rises &&
-            !tuner_compare_waits_for_loss(core->evidence->loss_state)) {
+            !tuner_compare_waits_for_loss(core->evidence)) {
             core_ask(core);
         }
         break;

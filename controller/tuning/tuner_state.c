@@ -158,6 +158,7 @@ static const struct wire_field evidence_fields[] = {
     WIRE_ROW_INT(R, step_ns, "step_ns", 1, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_INT(R, loss, "loss", 1, -1, 1),
     WIRE_ROW_NAME(R, loss_state, "loss_state", 1, loss_names),
+    WIRE_ROW_FLAG(R, loss_breaks, "loss_breaks"),
     WIRE_ROW_FLAG(R, rate_rises, "rate_rises"),
     WIRE_ROW_FLAG(R, loss_rises, "loss_rises"),
     WIRE_ROW_NAME(R, drift, "drift", 1, drift_names),
