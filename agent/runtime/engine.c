@@ -155,10 +155,9 @@ static int engine_allocate_buffers(struct engine *engine, const struct gradspace
     return 1;
 }
 
-/* Without buffers. */
-static enum deft_status engine_make(const struct dsched_plan *plan, uint64_t seq,
-                                    const struct gradspace *space, int writes_back,
-                                    struct engine **out, struct deft_error *error) {
+/* Without buffers. NULL: no memory. */
+static struct engine *engine_make(const struct dsched_plan *plan, uint64_t seq,
+                                  const struct gradspace *space, int writes_back) {
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine != NULL && dsched_plan_copy(plan, &engine->plan) == DSCHED_OK) {
         engine->seq = seq;
@@ -169,11 +168,14 @@ static enum deft_status engine_make(const struct dsched_plan *plan, uint64_t seq
         engine->n_lanes = dsched_plan_slots(plan);
         engine->pending_bytes = engine_bytes(plan, space);
         if (engine_allocate(engine, space)) {
-            *out = engine;
-            return DEFT_OK;
+            return engine;
         }
     }
     engine_destroy(engine);
+    return NULL;
+}
+
+static enum deft_status engine_refuse(const struct dsched_plan *plan, struct deft_error *error) {
     return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a plan of %u buckets",
                      plan->n_buckets);
 }
@@ -181,10 +183,9 @@ static enum deft_status engine_make(const struct dsched_plan *plan, uint64_t seq
 enum deft_status engine_create(const struct dsched_plan *plan, uint64_t seq,
                                const struct gradspace *space, int writes_back, struct engine **out,
                                struct deft_error *error) {
-    struct engine *engine = NULL;
-    enum deft_status status = engine_make(plan, seq, space, writes_back, &engine, error);
-    if (status != DEFT_OK) {
-        return status;
+    struct engine *engine = engine_make(plan, seq, space, writes_back);
+    if (engine == NULL) {
+        return engine_refuse(plan, error);
     }
     if (!engine_allocate_buffers(engine, space)) {
         engine_destroy(engine);
@@ -200,7 +201,8 @@ enum deft_status engine_set_fuse(struct engine *engine, const struct fuse_limits
                                  const struct dsched_plan *exact, const struct gradspace *space,
                                  int writes_back, struct deft_error *error) {
     engine->limits = *limits;
-    return engine_make(exact, engine->seq, space, writes_back, &engine->fallback, error);
+    engine->fallback = engine_make(exact, engine->seq, space, writes_back);
+    return engine->fallback != NULL ? DEFT_OK : engine_refuse(exact, error);
 }
 
 struct engine *engine_leave(struct engine *engine) {

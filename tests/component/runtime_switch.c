@@ -196,7 +196,9 @@ static void run_switches(uint32_t n_switches, const char *links, uint32_t n_link
     setting.plans = calloc(n_switches, sizeof(*setting.plans));
     setting.hashes = calloc(n_switches, sizeof(*setting.hashes));
     setting.limits = calloc(n_switches, sizeof(*setting.limits));
-    assert_true(setting.plans != NULL && setting.hashes != NULL && setting.limits != NULL);
+    assert_non_null(setting.plans);
+    assert_non_null(setting.hashes);
+    assert_non_null(setting.limits);
     for (uint32_t s = 0; s < n_switches; s++) {
         enum dsched_rule rule = (enum dsched_rule)testing_random_below(&random, DSCHED_N_RULES);
         small_job_plan(&random, rule, n_links, &setting.plans[s]);

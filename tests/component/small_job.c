@@ -190,7 +190,10 @@ static void compute(struct small_job_rank *rank) {
 }
 
 static int same_bits(double a, double b) {
-    return memcmp(&a, &b, sizeof(a)) == 0;
+    uint64_t x, y;
+    memcpy(&x, &a, sizeof(x));
+    memcpy(&y, &b, sizeof(y));
+    return x == y;
 }
 
 /* Parameters are equal on all ranks under exact, so the reference can be computed by each. */
