@@ -287,9 +287,7 @@ static void tuner_status_observing(const struct tuner *tuner, char out[TUNER_STA
                        state->n_iterations, tuner->config.n_warmup);
     } else if (quantify_rate_rises(&tuner->quantify)) {
         (void)snprintf(out, TUNER_STATUS_BYTES, "exact while the learning rate rises");
-    } else if (loss->state == DSCHED_LOSS_UNSETTLED ||
-               (loss->state == DSCHED_LOSS_BROKEN &&
-                !quantify_breaks_by_itself(&tuner->quantify))) {
+    } else if (loss->state == DSCHED_LOSS_UNSETTLED || loss->state == DSCHED_LOSS_BROKEN) {
         (void)snprintf(out, TUNER_STATUS_BYTES, "exact: %.200s", loss->text);
     } else if (state->iteration < state->wait_until) {
         (void)snprintf(out, TUNER_STATUS_BYTES,
