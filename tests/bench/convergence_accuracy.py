@@ -49,10 +49,17 @@ def measure(build, quick, accuracy):
             for task in tasks for optimizer in task.optimizers for plan in accuracy.PLANS]
 
 
+def diverged(row):
+    return not all(math.isfinite(value) for value in row["values"])
+
+
 def summary(rows):
-    gaps = [row["gap_sd"] for row in rows if row["plan"][0] != "exact"]
-    finite = [gap for gap in gaps if math.isfinite(gap)]
-    return {"accuracy_gap_sd": max(finite) if len(finite) == len(gaps) else None}
+    """The largest gap, where exact itself trains. None when a plan alone diverges."""
+    lost = {(row["task"], row["optimizer"]) for row in rows
+            if row["plan"][0] == "exact" and diverged(row)}
+    gaps = [row["gap_sd"] for row in rows
+            if row["plan"][0] != "exact" and (row["task"], row["optimizer"]) not in lost]
+    return {"accuracy_gap_sd": max(gaps) if gaps and all(map(math.isfinite, gaps)) else None}
 
 
 def texts(rows):
@@ -64,7 +71,8 @@ def texts(rows):
         for task, optimizer in columns:
             row = next(r for r in rows if tuple(r["plan"]) == plan
                        and (r["task"], r["optimizer"]) == (task, optimizer))
-            line.append(f"{statistics.mean(row['values']):.3f} ({row['gap_sd']:+.1f})")
+            line.append("diverged" if not math.isfinite(row["gap_sd"]) else
+                        f"{statistics.mean(row['values']):.3f} ({row['gap_sd']:+.1f})")
         lines.append(line)
     head = "; ".join(f"{task}: {unit}" for task, unit in units.items())
     n = len(rows[0]["values"])

@@ -22,6 +22,7 @@ N_TEST = 1000
 MOST = 1200  # iterations of a job that the guard does not stop
 AFTERMATH = 60
 TYPICAL = 0.05
+SMOOTH = 8
 
 
 class Perceptron:
@@ -191,12 +192,17 @@ def watch(facts, start, rule, rate, most):
         if fired is not None and what == "exact" and t > fired + AFTERMATH:
             break
     watcher.end()
-    excess = [a / b - 1 if math.isfinite(a) else math.inf for a, b in trace]
     return {"rule": rule, "rate": rate, "trace": trace, "before": before,
             "stepped_back": fired is not None,
             "by": by if fired is not None else "", "plan_iterations": n_plan, "reason": reason,
-            "excess": max(excess, default=0), "excess_after": excess[-1] if excess else 0,
             "progress": progress}
+
+
+def excesses(run):
+    """Loss over the twin's, both over SMOOTH iterations: twins go their own ways."""
+    sums = [[sum(losses[i:i + SMOOTH]) for i in range(max(1, len(losses) - SMOOTH + 1))]
+            for losses in zip(*run["trace"])]
+    return [job / twin - 1 if math.isfinite(job) else math.inf for job, twin in zip(*sums)]
 
 
 def unguarded(start, rule, rate, n, before):
@@ -248,7 +254,7 @@ def texts(found):
             for r in found["quadratics"] if r["kind"] == "diverging"]
     real = [[r["rule"], f"{r['rate']:.3f}", f"{r['progress']:.2f}",
              f"by the {r['by']}" if r["stepped_back"] else "no", r["plan_iterations"],
-             percent(r["excess"]), percent(r["excess_after"])] for r in found["perceptron"]]
+             percent(max(excesses(r))), percent(excesses(r)[-1])] for r in found["perceptron"]]
     return {
         "quiet": page.table(["plan", "jobs", "iterations each", "committed",
                              "comparisons with exact", "stepped back"], quiet, 1),
@@ -273,10 +279,12 @@ def draw(found):
     axis.plot(range(n), found["unguarded"], color=figures.ORANGE)
     axis.plot(range(n), twin, color=figures.GREEN)
     axis.plot(range(n), guarded, color=figures.BLUE)
-    figures.name(axis, n - 1, twin[-1], "exact", figures.GREEN, offset=(6, -8))
-    figures.name(axis, n - 1, guarded[-1], "under the guard", figures.BLUE, offset=(6, 8))
+    figures.name(axis, n - 1, twin[-1], "exact", figures.GREEN, offset=(6, -4))
+    figures.name(axis, n - 1, guarded[-1], "under the guard", figures.BLUE, offset=(6, 6))
     figures.name(axis, n - 1, found["unguarded"][-1], "without it", figures.ORANGE)
     axis.axvline(run["plan_iterations"], color=figures.INK, lw=1, ls=":")
-    axis.set(xlabel="iterations since the plan began", ylabel="test loss",
-             xlim=(0, 1.2 * n))
+    axis.annotate("stepped back", (run["plan_iterations"], 0.05), color=figures.INK,
+                  xytext=(4, 0), textcoords="offset points")
+    axis.set(xlabel="iterations since the plan began", ylabel="test loss, nats",
+             xlim=(0, 1.2 * n), ylim=(0, None))
     figures.write(figure, "convergence-guard")

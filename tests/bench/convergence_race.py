@@ -1,7 +1,8 @@
 """Part of tests/bench/convergence: wall time to the loss that exact ends at, exact against auto.
 
-Two hosts (network namespaces, one link) train the same samples from the same weights; the jobs take
-turns, so that both see the same machine. Hosts are made by scripts/hosts, jobs run as in ddp_run.py.
+Two hosts (network namespaces, one link) train the same samples from the same weights; the jobs
+take turns, so that both see the same machine. scripts/hosts makes the hosts, jobs run as in
+ddp_run.py.
 usage inside hosts: convergence_race.py BUILD ITERATIONS SEED
 """
 import json

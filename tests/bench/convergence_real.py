@@ -191,8 +191,8 @@ def compare(pool, facts, batch, target, seeds):
 def measure(facts, quick, load_images):
     """`load_images` is that of tests/bench/accuracy."""
     images, labels = load_images("train")
-    cases = ((16, 0.5),) if quick else ((16, 0.5), (64, 0.45))
-    seeds = 4 if quick else 12
+    cases = ((16, 0.5),) if quick else ((8, 0.5), (16, 0.5), (32, 0.45))
+    seeds = 4 if quick else 8
     with get_context("fork").Pool(2, _prepare, (images, labels)) as pool:
         return [row for batch, target in cases
                 for row in compare(pool, facts, batch, target, seeds)]
@@ -203,6 +203,32 @@ def error(row):
     return row["predicted"][str(max(RANKS))] / row["measured"] - 1
 
 
+def fitted(rows, value):
+    """B_crit / B that puts the formula through e(k) best, by least squares of logarithms."""
+    def misfit(scale):
+        return sum(math.log(value(row) * (scale + row["merge"]) / (scale + 1)) ** 2
+                   for row in rows if row["merge"] > 1)
+    return min((1.02 ** i for i in range(-200, 400)), key=misfit)
+
+
+def cases_of(rows):
+    cases = {}
+    for row in rows:
+        cases.setdefault((row["batch"], row["target"]), []).append(row)
+    return cases
+
+
+def text_of_scales(rows):
+    lines = []
+    for (batch, target), mine in cases_of(rows).items():
+        measured = fitted(mine, lambda row: row["measured"])
+        predicted = fitted(mine, lambda row: row["predicted"][str(max(RANKS))])
+        lines.append([batch, f"{target:g}", f"{batch * predicted:.0f}", f"{batch * measured:.0f}",
+                      f"{measured / predicted:.2f}"])
+    return page.table(["B", "loss", "B_noise as estimated, over the run",
+                       "that fits the measured e(k)", "ratio"], lines, 0)
+
+
 def summary(rows):
     return {"efficiency_real_error_frac": max(abs(error(row)) for row in rows)}
 
@@ -210,20 +236,19 @@ def summary(rows):
 def texts(rows):
     lines = [[row["batch"], f"{row['target']:g}", row["merge"], f"{row['rate']:.3f}",
               f"{row['samples']:,.0f}", f"{row['measured']:.3f}",
-              *(f"{row['predicted'][n]:.3f}" for n in RANKS), f"{100 * error(row):+.1f} %",
+              *(f"{row['predicted'][str(n)]:.3f}" for n in RANKS), f"{100 * error(row):+.1f} %",
               f"{row['kept']:.2f}", f"{row['sqrt']:.2f}", f"{row['times_k']:.2f}"]
              for row in rows]
-    return {"real": page.table(
+    return {"scales": text_of_scales(rows), "real": page.table(
         ["B", "loss", "k", "best rate", "samples", "measured e(k)",
          *(f"predicted, {n} ranks" for n in RANKS), f"error, {max(RANKS)} ranks",
          "exact's rate", "√k times", "k times"], lines, 0)}
 
 
 def draw(rows):
-    cases = sorted({(row["batch"], row["target"]) for row in rows})
+    cases = cases_of(rows)
     figure, axes = figures.panels(len(cases), sharey=True)
-    for axis, (batch, target) in zip(axes, cases):
-        mine = [row for row in rows if (row["batch"], row["target"]) == (batch, target)]
+    for axis, ((batch, target), mine) in zip(axes, cases.items()):
         merges = [row["merge"] for row in mine]
         lines = [[row["predicted"][str(n)] for row in mine] for n in RANKS]
         axis.fill_between(merges, [min(v) for v in zip(*lines)], [max(v) for v in zip(*lines)],
@@ -231,10 +256,13 @@ def draw(rows):
         axis.plot(merges, lines[-1], color=figures.BLUE)
         axis.plot(merges, [row["measured"] for row in mine], "o", color=figures.BLUE, mfc="none")
         axis.plot(merges, [row["kept"] for row in mine], "s:", color=figures.ORANGE, mfc="none")
-        figures.name(axis, merges[-1], lines[-1][-1], "predicted (line),\nbest rate (dots)",
-                     figures.BLUE)
-        figures.name(axis, merges[-1], mine[-1]["kept"], "exact's rate kept", figures.ORANGE)
+        if axis is axes[0]:
+            figures.name(axis, 4, mine[2]["measured"], "measured, best rate", figures.BLUE,
+                         offset=(4, 10))
+            figures.name(axis, 2, lines[-1][1], "predicted", figures.BLUE, offset=(-8, -26))
+            figures.name(axis, 8, mine[3]["kept"], "exact's rate kept", figures.ORANGE,
+                         offset=(4, -14), ha="right")
         axis.set(title=f"batch {batch}, to a loss of {target:g}", xlabel="iterations merged, k",
-                 xlim=(0.5, 14 if len(cases) > 1 else 11), ylim=(0, 1.08), xticks=(1, 2, 4, 8))
+                 xlim=(0.5, 8.8), ylim=(0, 1.08), xticks=(1, 2, 4, 8))
     axes[0].set_ylabel("progress per sample, exact = 1")
     figures.write(figure, "convergence-real")
