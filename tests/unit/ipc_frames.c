@@ -65,10 +65,8 @@ static size_t random_frame(uint64_t *state, uint8_t *out) {
     }
     case 4: {
         /* The only payload of odd size, so that alignment of what follows is tested. */
-        struct ipc_plan plan = {.seq = 1,
-                                .hash = testing_random(state),
-                                .max_loss = 2.5,
-                                .max_grad_sq = (double)NAN};
+        struct ipc_plan plan = {
+            .seq = 1, .hash = testing_random(state), .max_loss = 2.5, .max_grad_sq = (double)NAN};
         type = IPC_PLAN;
         n_bytes = sizeof(plan) + 1 + testing_random_below(state, 2000);
         memcpy(payload, &plan, sizeof(plan));
