@@ -17,7 +17,8 @@ struct report_books {
     int64_t committed_seq;
     int64_t ops_ns;
     int64_t events_ns;
-    int64_t late_from; /* of this report: an iteration that was rolled up without it; -1: none */
+    uint32_t n_taken;  /* iterations of this report that were not there yet */
+    int64_t late_from; /* of them: the first that was rolled up without it; -1: none */
 };
 
 /* --- before -------------------------------------------------------------------------------------
@@ -134,8 +135,12 @@ static enum deft_status report_iterations(struct store_db *db, const struct stor
             continue;
         }
         status = report_iteration(db, in, row, error);
+        if (status != DEFT_OK || sqlite3_changes(db->handle) == 0) {
+            continue;
+        }
+        books->n_taken++;
         books->newest = iteration > books->newest ? iteration : books->newest;
-        if (iteration <= books->rolled_to && sqlite3_changes(db->handle) > 0 &&
+        if (iteration <= books->rolled_to &&
             (books->late_from < 0 || iteration < books->late_from)) {
             books->late_from = iteration;
         }
@@ -148,11 +153,11 @@ static enum deft_status report_history(struct store_db *db, const struct store_r
                                        const struct report_books *books, int64_t newest_before,
                                        struct deft_error *error) {
     sqlite3_stmt *s = NULL;
-    if (books->newest < 0 || (books->has_history && books->raw_ns != 0 && books->late_from < 0 &&
-                              books->newest == newest_before)) {
+    int marks = !books->has_history || books->raw_ns == 0 || books->late_from >= 0;
+    if (books->n_taken == 0 || (!marks && books->newest == newest_before)) {
         return DEFT_OK;
     }
-    if (books->has_history && books->raw_ns != 0 && books->late_from < 0) {
+    if (!marks) { /* nearly always, and touches one index only */
         s = store_db_statement(db, "UPDATE upkeep SET newest = ?2 WHERE incarnation = ?1");
     } else {
         s = store_db_statement(
@@ -167,11 +172,11 @@ static enum deft_status report_history(struct store_db *db, const struct store_r
     }
     store_bind_int(s, 1, in->incarnation);
     store_bind_int(s, 2, books->newest);
-    if (!books->has_history || books->raw_ns == 0 || books->late_from >= 0) {
+    if (marks) {
         store_bind_int(s, 3, in->now_ns);
-        if (books->late_from >= 0) {
-            store_bind_int(s, 4, books->late_from);
-        }
+    }
+    if (books->late_from >= 0) {
+        store_bind_int(s, 4, books->late_from);
     }
     return store_db_step(db, s, "take iterations", error);
 }

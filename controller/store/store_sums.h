@@ -8,7 +8,8 @@
 struct sqlite3_stmt;
 
 /* Forward, backward, exposed, optimizer, runtime. */
-#define STORE_SUMS_STAGES 5
+#define STORE_SUMS_STAGES  5
+#define STORE_SUMS_EXPOSED 2
 /* Squared norms of gradients, of the rank and of the mean, of changes, and learning rates. */
 #define STORE_SUMS_FIGURES 4
 
