@@ -18,7 +18,7 @@ def ask(facts, *arguments):
 
 
 def measure(facts, quick):
-    parts = {"noise": ("noise", 16 if quick else 40), "merge": ("merge", 3 if quick else 8),
+    parts = {"noise": ("noise", 16 if quick else 40), "merge": ("merge", 4 if quick else 8),
              "edge": ("edge",), "delay": ("delay", 4)}
     with ThreadPoolExecutor(2) as pool:
         asked = {name: pool.submit(ask, facts, *arguments) for name, arguments in parts.items()}

@@ -14,7 +14,7 @@
 #define MAX_STEPS 60000.0
 #define TARGET    0.05  /* of the first loss */
 #define MEMORY    100.0 /* iterations, as the controller has it (controller/tuning/quantify.c) */
-#define N_SECTION 12    /* steps of the search for the best rate */
+#define N_SECTION 10    /* steps of the search for the best rate */
 #define N_MERGES  4
 
 static const uint32_t merge_tried[N_MERGES] = {1, 2, 4, 8};
