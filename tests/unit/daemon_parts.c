@@ -61,7 +61,10 @@ static void a_batch_is_due_in_time_and_when_full(void **unused) {
     (void)unused;
     struct daemon_batch batch = {0};
     struct wire_report report;
-    struct ipc_iteration iteration = {.loss = 1.0};
+    struct ipc_iteration iteration = {.loss = 1.0,
+                                      .flags = IPC_ITERATION_BAD_LOSS,
+                                      .change_sq_local = 0.25,
+                                      .learning_rate = 0.05};
     assert_true(daemon_batch_deadline_ns(&batch) == INT64_MAX);
     daemon_batch_iterations(&batch, 0, &iteration, 1, 1000);
     daemon_batch_iterations(&batch, 0, &iteration, 1, 2000);
@@ -72,6 +75,9 @@ static void a_batch_is_due_in_time_and_when_full(void **unused) {
     assert_int_equal(daemon_batch_deadline_ns(&batch), 0);
     daemon_batch_cut(&batch, &report);
     assert_int_equal(report.n_iterations, DAEMON_BATCH_ITERATIONS);
+    assert_int_equal(report.iterations[0].flags, WIRE_ITERATION_BAD_LOSS);
+    assert_true(report.iterations[0].change_sq_local == 0.25);
+    assert_true(report.iterations[0].learning_rate == 0.05);
     assert_true(daemon_batch_deadline_ns(&batch) == INT64_MAX);
     wire_report_done(&report);
     daemon_batch_done(&batch);
