@@ -14,6 +14,7 @@
 #include "base/state_dir.h"
 #include "http/http_server.h"
 #include "jobs.h"
+#include "keep_options.h"
 #include "listen_options.h"
 #include "replay.h"
 #include "service.h"
@@ -30,6 +31,7 @@
 
 struct main_options {
     struct listen_options listen;
+    struct store_options store;
     char db[MAIN_PATH_BYTES];
     const char *port_file;
     struct wire_limits limits;
@@ -125,6 +127,7 @@ static error_t main_parse(int key, char *argument, struct argp_state *state) {
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &options->listen;
+        state->child_inputs[1] = &options->store;
         return 0;
     case 'd':
         if (strlen(argument) >= sizeof(options->db)) {
@@ -292,7 +295,7 @@ static enum deft_status main_run(const struct main_options *options, const struc
     service->n_metric_jobs = options->listen.metrics_jobs;
     enum deft_status status = listen_open_tls(&options->listen, &service->tls, error);
     if (status == DEFT_OK) {
-        status = store_open(options->db, &service->store, error);
+        status = store_open_with(options->db, &options->store, &service->store, error);
     }
     if (status == DEFT_OK) {
         status = main_serve(&parts, error);
@@ -319,7 +322,8 @@ static int main_subcommand(int argc, char **argv, int *out) {
 }
 
 int main(int argc, char **argv) {
-    static const struct argp_child children[] = {{&listen_options_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {
+        {&listen_options_argp, 0, NULL, 0}, {&keep_options_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = main_argp_options,
         .parser = main_parse,
@@ -340,6 +344,7 @@ int main(int argc, char **argv) {
         return exit_status;
     }
     listen_options_defaults(&options.listen);
+    store_defaults(&options.store);
     tuner_defaults(&options.tuner);
     quantify_default_limits(&options.limits);
     (void)argp_parse(&argp, argc, argv, 0, NULL, &options);

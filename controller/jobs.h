@@ -76,6 +76,11 @@ DEFT_NODISCARD enum deft_status jobs_set_limits(struct jobs *jobs, const char *j
                                                 const struct store_audit *audit,
                                                 struct deft_error *error);
 
+/* Removes an ended or lost job with all that is known of it. DEFT_STATE: it is running. */
+DEFT_NODISCARD enum deft_status jobs_remove(struct jobs *jobs, const char *job,
+                                            const struct store_audit *audit,
+                                            struct deft_error *error);
+
 DEFT_NODISCARD enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *out,
                                           struct deft_error *error);
 DEFT_NODISCARD enum deft_status jobs_list(struct jobs *jobs, const struct store_filter *filter,

@@ -74,6 +74,26 @@ enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
     return DEFT_OK;
 }
 
+enum deft_status jobs_remove(struct jobs *jobs, const char *job, const struct store_audit *audit,
+                             struct deft_error *error) {
+    struct store_remove write;
+    struct jobs_live *live = NULL;
+    store_remove_init(&write);
+    write.job = job;
+    write.audit = audit;
+    enum deft_status status = store_run(jobs->options.store, &write.write, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    while ((live = jobs_live_find_job(jobs, job)) != NULL) {
+        jobs_live_remove(jobs, live);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: removed", job);
+    return DEFT_OK;
+}
+
 /* --- views
  * ----------------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@ const struct http_route service_routes[] = {
     {"GET", "/api/v1/incarnations/{id}/events", service_agent_events, SERVICE_AGENT},
     {"GET", "/api/v1/jobs", service_view_jobs, SERVICE_VIEWER},
     {"GET", "/api/v1/jobs/{job}", service_view_job, SERVICE_VIEWER},
+    {"DELETE", "/api/v1/jobs/{job}", service_admin_remove, SERVICE_OPERATOR},
     {"PUT", "/api/v1/jobs/{job}/mode", service_admin_mode, SERVICE_OPERATOR},
     {"PUT", "/api/v1/jobs/{job}/limits", service_admin_limits, SERVICE_OPERATOR},
     {"GET", "/api/v1/incarnations/{id}", service_view_incarnation, SERVICE_VIEWER},

@@ -104,6 +104,30 @@ void service_admin_limits(struct http_request *request, void *context) {
     free(old);
 }
 
+/* Answers with the job as it was. */
+void service_admin_remove(struct http_request *request, void *context) {
+    struct service *service = context;
+    struct service_cause cause;
+    struct store_audit audit;
+    struct wire_job job;
+    struct deft_error error = {0};
+    char *text = NULL;
+    if (!service_cause(request, &cause) || !admin_before(service, request, &job)) {
+        return;
+    }
+    enum deft_status status = wire_job_encode(&job, &text, &error);
+    if (status == DEFT_OK) {
+        service_audit(&cause, "job.remove", http_request_param(request, "job"), &audit);
+        audit.before = text;
+        status = jobs_remove(service->jobs, audit.subject, &audit, &error);
+    }
+    if (status != DEFT_OK) {
+        free(text);
+        text = NULL;
+    }
+    service_answer_text(request, status, 200, text, &error);
+}
+
 /* --- probes: they need no credential and no database
  * ----------------------------------------------
  */
@@ -115,9 +139,11 @@ void service_health(struct http_request *request, void *context) {
     struct json_out out = {0};
     store_health(service->store, &health);
     json_out_begin_object(&out, NULL);
-    json_out_text(&out, "status", health.failing ? "degraded" : "ok");
+    int degraded = health.failing || health.upkeep_text[0] != '\0';
+    json_out_text(&out, "status", degraded ? "degraded" : "ok");
     json_out_uint(&out, "refused_writes", health.n_failed);
     json_out_text(&out, "database", health.failing ? health.text : "ok");
+    json_out_text(&out, "upkeep", health.upkeep_text[0] != '\0' ? health.upkeep_text : "ok");
     json_out_end_object(&out);
     service_answer_json(request, DEFT_OK, &out, &error);
 }

@@ -53,6 +53,7 @@ void service_view_plan(struct http_request *request, void *context);
 void service_view_explain(struct http_request *request, void *context);
 void service_admin_mode(struct http_request *request, void *context);
 void service_admin_limits(struct http_request *request, void *context);
+void service_admin_remove(struct http_request *request, void *context);
 void service_token_create(struct http_request *request, void *context);
 void service_token_revoke(struct http_request *request, void *context);
 void service_token_list(struct http_request *request, void *context);

@@ -155,6 +155,7 @@ struct store_keep_job {
     struct store_write write;
     const char *job;
     struct store_keep keep;
+    const struct store_audit *audit; /* NULL: none */
 };
 void store_keep_job_init(struct store_keep_job *write);
 
@@ -163,6 +164,7 @@ void store_keep_job_init(struct store_keep_job *write);
 struct store_remove {
     struct store_write write;
     const char *job;
+    const struct store_audit *audit; /* NULL: none */
 };
 void store_remove_init(struct store_remove *write);
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/store.h"
+#include "store/store_access.h"
 #include "store/store_bind.h"
 
 /* --- marking ------------------------------------------------------------------------------------
@@ -75,7 +75,9 @@ enum deft_status store_remove_mark(struct store_db *db, const char *job, struct 
 static enum deft_status remove_apply(struct store_db *db, struct store_write *write,
                                      struct deft_error *error) {
     const struct store_remove *in = (const struct store_remove *)write;
-    return store_remove_mark(db, in->job, error);
+    enum deft_status status = store_remove_mark(db, in->job, error);
+    return status == DEFT_OK && in->audit != NULL ? store_audit_insert(db, in->audit, error)
+                                                  : status;
 }
 
 void store_remove_init(struct store_remove *write) {

@@ -252,11 +252,29 @@ static enum deft_status change_job(struct store_db *db, const struct store_chang
     return store_db_step(db, s, "change a job", error);
 }
 
+/* The job may have been removed since the change was thought of. */
+static enum deft_status change_find(struct store_db *db, const struct store_change *in,
+                                    struct deft_error *error) {
+    sqlite3_stmt *s =
+        store_db_statement(db, "SELECT 1 FROM incarnations WHERE id = ?1 AND state <> 'removing'");
+    if (s == NULL) {
+        return store_db_fail(db, "be searched for an incarnation", error);
+    }
+    store_bind_int(s, 1, in->incarnation);
+    int code = sqlite3_step(s);
+    (void)sqlite3_reset(s);
+    if (code == SQLITE_DONE) {
+        return deft_fail(error, DEFT_NOT_FOUND, 0, "there is no such incarnation");
+    }
+    return code == SQLITE_ROW ? DEFT_OK
+                              : store_db_fail(db, "be searched for an incarnation", error);
+}
+
 static enum deft_status change_apply(struct store_db *db, struct store_write *write,
                                      struct deft_error *error) {
     struct store_change *in = (struct store_change *)write;
-    enum deft_status status = DEFT_OK;
-    if (in->plan != NULL) {
+    enum deft_status status = in->incarnation != 0 ? change_find(db, in, error) : DEFT_OK;
+    if (status == DEFT_OK && in->plan != NULL) {
         status = change_plan(db, in, error);
     }
     if (status == DEFT_OK && in->decision != NULL) {
@@ -310,7 +328,8 @@ static enum deft_status keep_apply(struct store_db *db, struct store_write *writ
     if (status == DEFT_OK && sqlite3_changes(db->handle) == 0) {
         return deft_fail(error, DEFT_NOT_FOUND, 0, "there is no such job");
     }
-    return status;
+    return status == DEFT_OK && in->audit != NULL ? store_audit_insert(db, in->audit, error)
+                                                  : status;
 }
 
 void store_keep_job_init(struct store_keep_job *write) {

@@ -460,7 +460,9 @@ static void hostile_requests_are_survived(void **unused) {
         {"GET", "/api/v1/jobs?state=';DROP%20TABLE%20jobs", NULL, 200},
         {"GET", "/api/v1/plans/i1.1", NULL, 404},
         {"GET", "/api/v1/plans/..", NULL, 404},
-        {"DELETE", "/api/v1/jobs/j", NULL, 405},
+        {"DELETE", "/api/v1/jobs/j", NULL, 409},
+        {"DELETE", "/api/v1/jobs/nobody", NULL, 404},
+        {"DELETE", "/api/v1/jobs", NULL, 405},
         {"GET", "/nothing", NULL, 404},
     };
     struct controller c;
