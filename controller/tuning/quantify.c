@@ -233,7 +233,8 @@ void quantify_fuse(const struct quantify *quantify, double *out_max_loss, double
     const struct dsched_loss_estimate *loss = &quantify->estimate;
     double ceiling = dsched_loss_ceiling(loss, QUANTIFY_FUSE_RISE, QUANTIFY_FUSE_VALUES);
     int is_watched = loss->state == DSCHED_LOSS_FINE && !quantify_breaks_by_itself(quantify);
-    *out_max_loss = is_watched && isfinite(ceiling) ? ceiling : (double)NAN;
+    /* Ranks watch limits above 0 only: a loss that may be negative has no scale to be held to. */
+    *out_max_loss = is_watched && isfinite(ceiling) && ceiling > 0 ? ceiling : (double)NAN;
     *out_max_grad_sq = quantify->n_grad_sq >= (uint64_t)QUANTIFY_SMOOTH && quantify->grad_sq > 0
                            ? quantify->grad_sq * DSCHED_NORM_JUMP * DSCHED_NORM_JUMP
                            : (double)NAN;

@@ -181,6 +181,16 @@ static void fuses_need_figures(void **unused) {
     assert_true(loss > 2 && loss < 2.2);
     /* |g_r|^2 is about 1 + 100 / 256; its 25-fold is allowed. */
     assert_true(grad_sq > 25 && grad_sq < 50);
+    /* Ranks take no limit that is not above 0. */
+    struct quantify negative;
+    start(&negative);
+    for (int i = 0; i < 200; i++) {
+        struct quantify_sample below = sample_of((uint64_t)i, 1, 100);
+        below.loss = -3 + 0.02 * normal();
+        quantify_add(&negative, &below);
+    }
+    quantify_fuse(&negative, &loss, &grad_sq);
+    assert_true(isnan(loss) && grad_sq > 25);
     /* A job whose losses overflow under exact cannot be judged by that. */
     struct quantify_sample sample = sample_of(200, 1, 100);
     sample.loss = (double)INFINITY;
