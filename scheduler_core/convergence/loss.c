@@ -15,6 +15,7 @@
 #define LOSS_MISSING_GAPS       8.0
 /* How slowly the gap and the share of repeats follow. */
 #define LOSS_GAP_MEMORY    8u
+#define LOSS_GAP_STEP      1.0 /* of the logarithm, upwards */
 #define LOSS_REPEAT_MEMORY 32u
 /* A row of so many equal losses is constant. Losses in half precision repeat, but not that often.
  */
@@ -41,7 +42,7 @@
 #define LOSS_LEAST_DEVIATION 0.004
 /* Losses after which a higher level is taken for the new one. */
 #define LOSS_SETTLED 1024u
-/* FINE lasted: this many times the hold. */
+/* A better state lasted: this many times the hold. */
 #define LOSS_LASTED 8u
 /* Of one figure against the ceiling. */
 #define LOSS_FALSE_ALARM 1e-6
@@ -95,7 +96,8 @@ static void loss_take_gap(struct dsched_loss *stream, uint64_t iteration) {
         double gap = (double)(iteration - stream->last_given);
         int is_pause = gap > loss_missing_limit(stream);
         stream->n_gaps += stream->n_gaps < LOSS_GAP_MEMORY;
-        stream->log_gap += (log(gap) - stream->log_gap) / stream->n_gaps;
+        double step = (log(gap) - stream->log_gap) / stream->n_gaps;
+        stream->log_gap += stream->n_gaps > 1 ? fmin(step, LOSS_GAP_STEP) : step;
         if (is_pause && !loss_is_sparse(stream)) {
             loss_start_over(stream);
         }
@@ -215,22 +217,33 @@ static int loss_spoils(enum dsched_loss_state state) {
            state == DSCHED_LOSS_UNSETTLED || state == DSCHED_LOSS_SPARSE;
 }
 
+/* Worst first. */
+static const enum dsched_loss_state loss_ranks[] = {
+    DSCHED_LOSS_BROKEN,  DSCHED_LOSS_MISSING,  DSCHED_LOSS_SPARSE,
+    DSCHED_LOSS_STEPPED, DSCHED_LOSS_CONSTANT, DSCHED_LOSS_UNSETTLED,
+    DSCHED_LOSS_FEW,     DSCHED_LOSS_FINE,     DSCHED_LOSS_ABSENT};
+
+static int loss_rank(enum dsched_loss_state state) {
+    int rank = 0;
+    while (loss_ranks[rank] != state) {
+        rank++;
+    }
+    return rank;
+}
+
 /* The worst verdict that is recent enough. */
 static enum dsched_loss_state loss_held(const struct dsched_loss *stream) {
-    static const enum dsched_loss_state worst_first[] = {
-        DSCHED_LOSS_BROKEN,   DSCHED_LOSS_MISSING,   DSCHED_LOSS_SPARSE, DSCHED_LOSS_STEPPED,
-        DSCHED_LOSS_CONSTANT, DSCHED_LOSS_UNSETTLED, DSCHED_LOSS_FEW};
-    for (size_t i = 0; i < sizeof(worst_first) / sizeof(worst_first[0]); i++) {
-        enum dsched_loss_state state = worst_first[i];
-        /* Few losses become enough by their number alone, unless FINE did not last. */
+    int rank = 0;
+    for (; loss_ranks[rank] != stream->verdict; rank++) {
+        enum dsched_loss_state state = loss_ranks[rank];
+        /* Few losses become enough by their number alone, unless better states do not last. */
         uint32_t hold =
             state == DSCHED_LOSS_FEW ? stream->hold - DSCHED_LOSS_MIN_HOLD : stream->hold;
-        if (stream->verdict == state ||
-            (stream->seen[state] > 0 && stream->n_iterations - stream->seen[state] < hold)) {
-            return state;
+        if (stream->seen[state] > 0 && stream->n_iterations - stream->seen[state] < hold) {
+            break;
         }
     }
-    return DSCHED_LOSS_FINE;
+    return loss_ranks[rank];
 }
 
 static void loss_judge(struct dsched_loss *stream) {
@@ -249,14 +262,17 @@ static void loss_judge(struct dsched_loss *stream) {
         stream->hold = DSCHED_LOSS_MIN_HOLD;
     }
     enum dsched_loss_state state = loss_held(stream);
-    if (state == DSCHED_LOSS_FINE && stream->state != DSCHED_LOSS_FINE) {
-        stream->fine_since = stream->n_iterations;
-    } else if (state != DSCHED_LOSS_FINE && stream->state == DSCHED_LOSS_FINE) {
-        uint64_t lasted = stream->n_iterations - stream->fine_since;
+    int better = loss_rank(state) - loss_rank(stream->state);
+    if (better > 0) {
+        stream->better_since = stream->n_iterations;
+        stream->has_worsened = 0;
+    } else if (better < 0 && stream->state != DSCHED_LOSS_ABSENT && !stream->has_worsened) {
+        uint64_t lasted = stream->n_iterations - stream->better_since;
         uint32_t twice =
             stream->hold < DSCHED_LOSS_MAX_HOLD / 2 ? 2 * stream->hold : DSCHED_LOSS_MAX_HOLD;
         stream->hold =
             lasted >= (uint64_t)LOSS_LASTED * stream->hold ? DSCHED_LOSS_MIN_HOLD : twice;
+        stream->has_worsened = 1;
     }
     stream->state = state;
 }
@@ -276,7 +292,8 @@ static void loss_refer(struct dsched_loss *stream) {
 void dsched_loss_add(struct dsched_loss *stream, uint64_t iteration, enum dsched_loss_given given,
                      double loss) {
     int is_sound = isfinite(loss) && fabs(loss) <= DSCHED_MAX_MEASURED;
-    if (stream->n_iterations > 0 && iteration <= stream->last_iteration) {
+    if (stream->n_iterations > 0 && (iteration <= stream->last_iteration ||
+                                     iteration - stream->last_iteration > DSCHED_LOSS_MAX_LEAP)) {
         loss_start_over(stream);
         stream->last_given = iteration;
     }
@@ -334,8 +351,10 @@ static void loss_explain(const struct dsched_loss *stream, struct dsched_loss_es
                        n_given);
         return;
     case DSCHED_LOSS_BROKEN:
-        (void)snprintf(text, size, "%llu of %llu losses are not finite, the newest of them lately",
-                       n_broken, n_given);
+        (void)snprintf(
+            text, size,
+            "%llu of %llu losses are not finite or beyond 1e100, the newest of them lately",
+            n_broken, n_given);
         return;
     case DSCHED_LOSS_UNSETTLED:
         (void)snprintf(text, size,
@@ -388,16 +407,16 @@ int dsched_loss_walk(const struct dsched_loss_estimate *estimate, enum dsched_ru
     if (walk.n_iterations > DSCHED_MAX_WALK_ITERATIONS) {
         walk.n_iterations = DSCHED_MAX_WALK_ITERATIONS;
     }
-    /* A drift does not last: losses fall ever more slowly. Half the way down is as far as it says
-     * anything, and keeps the walk of exact off the floor. */
-    if (estimate->drift > 0 && estimate->excess / (2 * estimate->drift) < walk.n_iterations) {
-        double half = estimate->excess / (2 * estimate->drift);
-        walk.n_iterations = half > 1 ? (uint32_t)half : 1;
-    }
     if (is_known) {
         walk.excess = estimate->excess;
         walk.drift = estimate->drift;
         walk.deviation = estimate->deviation;
+        /* A drift does not last: losses fall ever more slowly. Half the way down is as far as it
+         * says anything, and keeps the walk of exact off the floor. */
+        double half = walk.drift > 0 ? walk.excess / (2 * walk.drift) : INFINITY;
+        if (half < walk.n_iterations) {
+            walk.n_iterations = half > 1 ? (uint32_t)half : 1;
+        }
     }
     *out = walk;
     return is_known;

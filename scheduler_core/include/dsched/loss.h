@@ -34,12 +34,15 @@ enum dsched_loss_state {
 const char *dsched_loss_state_name(enum dsched_loss_state state);
 
 #define DSCHED_LOSS_WINDOW 128u
+/* No job makes as many iterations in a pause; a window of such leaps is still exact in doubles. */
+#define DSCHED_LOSS_MAX_LEAP (UINT64_C(1) << 40)
 /* Fewer losses than this are FEW: the slope of 32 has an error of 1 % of the spread. */
 #define DSCHED_LOSS_MIN 32u
-/* A state that something is wrong is kept this many iterations after the last sign of it, twice as
- * many each time FINE did not last eight times as long, at most DSCHED_LOSS_MAX_HOLD. A stream that
- * looks sound and broken in turn therefore ends as broken, and the state changes less than twice in
- * 256 iterations, whatever comes. */
+/* A state gives way to a better one (few, then fine, are the best) this many iterations after the
+ * last sign of it, to a worse one at once. A better one that did not last eight times as long
+ * doubles the hold, up to DSCHED_LOSS_MAX_HOLD; one that did takes it back to the least. A stream
+ * that looks sound and broken in turn therefore ends as broken, and but for the first few times
+ * better turns to worse at most once in 256 iterations, whatever comes. */
 #define DSCHED_LOSS_MIN_HOLD 32u
 #define DSCHED_LOSS_MAX_HOLD 1024u
 
@@ -70,7 +73,8 @@ struct dsched_loss {
     enum dsched_loss_state state;
     enum dsched_loss_state verdict;      /* on the newest iteration alone */
     uint64_t seen[DSCHED_N_LOSS_STATES]; /* n_iterations at the newest verdict of each kind */
-    uint64_t fine_since;
+    uint64_t better_since;
+    int has_worsened; /* since then */
     uint32_t hold;
     uint32_t n_window; /* newest finite ones, at most DSCHED_LOSS_WINDOW */
     uint32_t at;
@@ -86,8 +90,8 @@ enum dsched_loss_given {
         1, /* a value that is not finite, or beyond DSCHED_MAX_MEASURED, is broken */
 };
 /* Once per iteration, in order. Iterations that are left out count as without a loss. One that does
- * not come after the last (a restart), or the first loss after a long pause, starts the window
- * over. */
+ * not come after the last (a restart) or DSCHED_LOSS_MAX_LEAP after it, or the first loss after a
+ * long pause, starts the window over. */
 void dsched_loss_add(struct dsched_loss *stream, uint64_t iteration, enum dsched_loss_given given,
                      double loss);
 
@@ -101,7 +105,8 @@ struct dsched_loss_estimate {
                       spread unless the rest is more than chance explains */
     double slope;  /* per iteration, robust (Theil and Sen, of binned means). For 128 losses of
                       independent noise its standard error is 0.0026 spread */
-    double slope_error; /* its standard error, from the scatter of the bins */
+    double slope_error; /* its standard error, from the scatter of the bins. A walk of the loss
+                           itself adds 1.2 deviation^2 / iterations of the window to its square */
     double excess;      /* level above the floor: above 0, or, when losses are negative, above the
                            lowest ever seen minus the spread; >= 0 */
     double drift;       /* mu of dsched_walk: max(0, -slope). Biased up where slope is mostly noise:
@@ -109,15 +114,15 @@ struct dsched_loss_estimate {
     double deviation;   /* sigma of dsched_walk: the deviation of the loss itself per iteration, the
                            batches' noise taken out: from the slope of the variogram
                            E (L(t + h) - L(t) - slope h)^2 = h sigma^2 + 2 batch^2, at least 0.
-                           A window of 128 says little of it: sigma^2 is unbiased within 10 % but has
-                           a relative standard error of 25 % for sigma above batch, 50 % at
-                           sigma^2 = batch^2 / 5, 70 % at a twentieth, 120 % at a hundredth. Without
-                           any walk it comes out as 0 half the time, below 0.15 batch nearly
-                           always */
+                           A window of 128 says little of it: deviation^2 is unbiased within 10 %,
+                           but has a relative standard error of 25 % far above batch, 40 % at
+                           batch, 55 %, 80 % and 130 % where it is a fifth, a twentieth and a
+                           hundredth of batch^2. Without any walk the deviation comes out as 0 half
+                           the time, and nearly always below 0.15 batch */
     uint32_t n;
     char text[160]; /* one clause that names state and figures, for decisions */
 };
-/* `floor`: the least loss the job can reach, or DSCHED_UNKNOWN. Some 20 microseconds. */
+/* `floor`: the least loss the job can reach, or DSCHED_UNKNOWN. Some 30 microseconds. */
 void dsched_loss_get(const struct dsched_loss *stream, double floor,
                      struct dsched_loss_estimate *out);
 
@@ -125,9 +130,10 @@ void dsched_loss_get(const struct dsched_loss *stream, double floor,
 #define DSCHED_DEFAULT_WALK_ITERATIONS 1000u
 /* The walk of dsched_admit_merge under `rule`: a merged update of delayed is a mean, one of
  * averaged the sum of its steps. `n_iterations` 0: the default; more than
- * DSCHED_MAX_WALK_ITERATIONS count as that. Returns 1; 0 when the state is not FINE, with a walk of
- * zeros, whose ratio is 1 at every merge: nothing is known against a plan, so the caller must have
- * another reason to run it. */
+ * DSCHED_MAX_WALK_ITERATIONS count as that, and so do those in which the drift would take more than
+ * half of the excess away. Returns 1; 0 when the state is not FINE, with a walk of zeros, whose
+ * ratio is 1 at every merge: nothing is known against a plan, so the caller must have another
+ * reason to run it. */
 int dsched_loss_walk(const struct dsched_loss_estimate *estimate, enum dsched_rule rule,
                      uint32_t n_iterations, struct dsched_walk *out);
 
