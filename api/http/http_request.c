@@ -266,7 +266,8 @@ static enum MHD_Result request_queue(struct http_request *request) {
     if (request->response != NULL) {
         int64_t extra_ns =
             (int64_t)(request->n_response_bytes / HTTP_LEAST_BYTES_PER_S) * INT64_C(1000000000);
-        http_watch_expect(watch, request->conn, request->stream == NULL, extra_ns);
+        http_watch_expect(watch, request->conn,
+                          request->stream == NULL ? HTTP_STEP_WRITE : HTTP_STEP_OURS, extra_ns);
         return request->server->queue(request->connection, (unsigned)request->status,
                                       request->response);
     }
@@ -282,7 +283,7 @@ static enum MHD_Result request_queue(struct http_request *request) {
 static enum MHD_Result request_finish(struct http_request *request) {
     if (!request->handled && request->response == NULL) {
         request->handled = 1;
-        http_watch_expect(&request->server->watch, request->conn, 0, 0);
+        http_watch_expect(&request->server->watch, request->conn, HTTP_STEP_OURS, 0);
         if (!request->is_packed || request_unpack(request)) {
             request->match.route->handle(request, request->server->options.context);
         }
@@ -309,7 +310,7 @@ static enum MHD_Result request_begin(struct http_request *request, const char *m
     if (length == NULL || !http_head_length(length, &n_bytes)) {
         n_bytes = 0;
     }
-    http_watch_expect(&request->server->watch, request->conn, 1,
+    http_watch_expect(&request->server->watch, request->conn, HTTP_STEP_READ,
                       (int64_t)(n_bytes / HTTP_LEAST_BYTES_PER_S) * INT64_C(1000000000));
     return MHD_YES;
 }
@@ -342,7 +343,7 @@ void http_request_completed(void *context, struct MHD_Connection *connection, vo
         if (request->stream != NULL) {
             http_stream_detach(request->stream);
         }
-        http_watch_expect(&request->server->watch, request->conn, 1, 0);
+        http_watch_expect(&request->server->watch, request->conn, HTTP_STEP_READ, 0);
         request_free(request);
         *state = NULL;
     }

@@ -9,12 +9,22 @@
 /* Deadlines are looked at this often within one patience. */
 #define WATCH_LOOKS 8
 
+/* Nothing is left to be read, and nothing will come. */
+static int watch_has_gone(const struct http_conn *conn) {
+    char byte;
+    return conn->step == HTTP_STEP_READ && recv(conn->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 /* With the lock held. */
 static void watch_look(struct http_watch *watch, int64_t now_ns) {
     for (struct http_conn *conn = watch->first; conn != NULL; conn = conn->next) {
-        if (conn->deadline_ns != 0 && now_ns > conn->deadline_ns) {
-            conn->deadline_ns = 0;
-            watch->n_too_slow++;
+        if (conn->step == HTTP_STEP_OURS) {
+            continue;
+        }
+        int is_late = now_ns > conn->deadline_ns;
+        if (is_late || watch_has_gone(conn)) {
+            conn->step = HTTP_STEP_OURS; /* no more of it */
+            watch->n_too_slow += (uint64_t)is_late;
             (void)shutdown(conn->fd, SHUT_RDWR);
         }
     }
@@ -68,6 +78,7 @@ void http_watch_stop(struct http_watch *watch) {
 
 void http_watch_add(struct http_watch *watch, struct http_conn *conn) {
     (void)pthread_mutex_lock(&watch->lock);
+    conn->step = HTTP_STEP_READ;
     conn->deadline_ns = clock_monotonic_ns() + watch->patience_ns;
     conn->previous = NULL;
     conn->next = watch->first;
@@ -91,10 +102,11 @@ void http_watch_remove(struct http_watch *watch, struct http_conn *conn) {
     (void)pthread_mutex_unlock(&watch->lock);
 }
 
-void http_watch_expect(struct http_watch *watch, struct http_conn *conn, int is_due,
+void http_watch_expect(struct http_watch *watch, struct http_conn *conn, enum http_step step,
                        int64_t extra_ns) {
     (void)pthread_mutex_lock(&watch->lock);
-    conn->deadline_ns = is_due ? clock_monotonic_ns() + watch->patience_ns + extra_ns : 0;
+    conn->step = step;
+    conn->deadline_ns = clock_monotonic_ns() + watch->patience_ns + extra_ns;
     (void)pthread_mutex_unlock(&watch->lock);
 }
 

@@ -13,6 +13,13 @@
 
 struct http_server;
 
+/* What a connection is waited for. */
+enum http_step {
+    HTTP_STEP_READ,  /* the client's head or body */
+    HTTP_STEP_WRITE, /* the client must take the answer */
+    HTTP_STEP_OURS,  /* a handler, or a stream: no deadline */
+};
+
 /* One connection, from accept to close. */
 struct http_conn {
     struct http_server *server;
@@ -20,7 +27,8 @@ struct http_conn {
     uint64_t client;                    /* of http_rate_client */
     struct http_tls_material *material; /* NULL: plain */
     int client_verdict;                 /* of its certificate; 0: not looked at, 1: good, -1: bad */
-    int64_t deadline_ns;                /* watch->lock; 0: none */
+    enum http_step step;                /* watch->lock, as below */
+    int64_t deadline_ns;
     struct http_conn *previous;
     struct http_conn *next;
 };
@@ -36,16 +44,17 @@ struct http_watch {
     uint64_t n_too_slow;
 };
 
-/* A connection that exceeds its deadline is shut down; libmicrohttpd then closes it. */
+/* A connection that exceeds its deadline is shut down; libmicrohttpd then closes it. So is one
+ * whose client has gone, which libmicrohttpd does not see when the end came right behind some data.
+ */
 DEFT_NODISCARD enum deft_status http_watch_start(struct http_watch *watch, int64_t patience_ns,
                                                  struct deft_error *error);
 void http_watch_stop(struct http_watch *watch); /* after the last connection */
 
 void http_watch_add(struct http_watch *watch, struct http_conn *conn);
 void http_watch_remove(struct http_watch *watch, struct http_conn *conn);
-/* Its next step must be done within the server's patience and `extra_ns`; 0 of `is_due`: no
- * deadline. */
-void http_watch_expect(struct http_watch *watch, struct http_conn *conn, int is_due,
+/* The step must be done within the server's patience and `extra_ns`. */
+void http_watch_expect(struct http_watch *watch, struct http_conn *conn, enum http_step step,
                        int64_t extra_ns);
 uint64_t http_watch_too_slow(struct http_watch *watch);
 

@@ -14,6 +14,7 @@
 
 #define TALK_DEADLINE_S 60
 #define TALK_MAX_BYTES  ((size_t)64 << 20)
+#define TALK_LINE_BYTES ((size_t)64 << 10)
 
 struct talk_text {
     char *bytes;
@@ -188,6 +189,29 @@ char *talk_read_until(int fd, const char *needle) {
         }
     }
     return text.bytes;
+}
+
+char *talk_read_up_to(int fd, const char *needle) {
+    size_t n = 0;
+    size_t n_needle = strlen(needle);
+    char *text = calloc(1, TALK_LINE_BYTES);
+    assert_non_null(text);
+    while (n < n_needle || strcmp(text + n - n_needle, needle) != 0) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        if (n + 1 == TALK_LINE_BYTES ||
+            poll(&wait, 1, (int)(testing_deadline_ns(TALK_DEADLINE_S) / 1000000)) != 1 ||
+            recv(fd, text + n, 1, 0) != 1) {
+            fail_msg("'%s' has not come, but: %s", needle, text);
+        }
+        n++;
+    }
+    return text;
+}
+
+int talk_has_ended(int fd, int wait_ms) {
+    char bytes[1024];
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    return poll(&wait, 1, wait_ms) == 1 && recv(fd, bytes, sizeof(bytes), 0) <= 0;
 }
 
 char *talk_read_to_end(int fd) {

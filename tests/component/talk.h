@@ -32,7 +32,11 @@ int talk_stream(uint16_t port, const char *path, const char *last_id);
 /* Reads until `needle` has come, failing at the deadline or the stream's end; returns everything
  * read so far by this call, malloc'ed. */
 char *talk_read_until(int fd, const char *needle);
-/* Reads to the end of the stream; malloc'ed. */
+/* The same, byte by byte: what comes behind `needle` is left where it is. */
+char *talk_read_up_to(int fd, const char *needle);
+/* Waits so long at most for anything to come, and takes it; 1 once the other side has ended. */
+int talk_has_ended(int fd, int wait_ms);
+/* Reads to the end of the stream; malloc'ed; NULL or "" when nothing came. */
 char *talk_read_to_end(int fd);
 
 /* The number behind "key": in flat JSON; fails when it is not there. */
