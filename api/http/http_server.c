@@ -56,14 +56,16 @@ static void server_connection(void *context, struct MHD_Connection *connection,
     }
 }
 
-/* Which certificate a handshake uses: the one that was in use when the connection came. */
+/* Which certificate a handshake uses: the one that was in use when the connection came.
+ * libmicrohttpd leaves the connection with the session. */
 static int server_certificate(gnutls_session_t session, const gnutls_datum_t *authorities,
                               int n_authorities, const gnutls_pk_algorithm_t *algorithms,
                               int n_algorithms, gnutls_pcert_st **out_chain, unsigned *out_n,
                               gnutls_privkey_t *out_key) {
-    struct MHD_Connection *connection = gnutls_transport_get_ptr(session);
+    struct MHD_Connection *connection = gnutls_session_get_ptr(session);
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        connection != NULL ? MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+                           : NULL;
     const struct http_conn *conn = info != NULL ? info->socket_context : NULL;
     (void)authorities;
     (void)n_authorities;
