@@ -41,9 +41,9 @@ enum deft_status store_check_known(struct store_db *db, struct deft_error *error
     enum deft_status status = migrate_version(db, &version, error);
     if (status == DEFT_OK && (version < 0 || (size_t)version > store_schema_steps)) {
         return deft_fail(error, DEFT_UNSUPPORTED, 0,
-                         "the database has schema %d, but this controller knows 0..%zu only: a "
-                         "newer release made it",
-                         version, store_schema_steps);
+                         "the database '%s' has schema %d, but this controller knows 0..%zu only: "
+                         "a newer release made it",
+                         sqlite3_db_filename(db->handle, "main"), version, store_schema_steps);
     }
     return status;
 }
@@ -65,9 +65,9 @@ enum deft_status store_check_version(struct store_db *db, struct deft_error *err
     enum deft_status status = migrate_version(db, &version, error);
     if (status == DEFT_OK && (version < 0 || (size_t)version != store_schema_steps)) {
         return deft_fail(error, DEFT_UNSUPPORTED, 0,
-                         "the database has schema %d, but %zu is needed: a controller of this "
+                         "the database '%s' has schema %d, but %zu is needed: a controller of this "
                          "release brings an older one up to date when it opens it",
-                         version, store_schema_steps);
+                         sqlite3_db_filename(db->handle, "main"), version, store_schema_steps);
     }
     return status;
 }

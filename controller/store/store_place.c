@@ -107,6 +107,12 @@ enum deft_status store_place_look(const char *path, int *out_exists, struct deft
                    : deft_fail(error, DEFT_IO, errno, "the database '%s' cannot be opened: %s",
                                path, strerrordesc_np(errno));
     }
+    if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) != 0) {
+        int code = errno;
+        (void)close(fd);
+        return deft_fail(error, DEFT_IO, code, "the database '%s' is read-only: %s", path,
+                         strerrordesc_np(code));
+    }
     /* Closing a file drops the locks that SQLite would hold on it in this process: it must not have
      * it open yet. */
     enum deft_status status = place_look_inside(path, fd, error);
@@ -343,8 +349,7 @@ static enum deft_status place_prepare(struct store_db *db, const char *path,
     }
     if (sqlite3_db_readonly(db->handle, "main") == 1) {
         return deft_fail(error, DEFT_STORE, SQLITE_READONLY,
-                         "the database '%s' is read-only: its permissions or its file system do "
-                         "not allow writing",
+                         "the database '%s' is read-only: its header says so, or its file system",
                          path);
     }
     status = store_check_known(db, error);
