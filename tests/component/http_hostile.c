@@ -642,6 +642,7 @@ static void clients_that_ask_too_often_are_told_when_to_come_again(void **unused
 }
 
 static void connections_beyond_the_limit_wait_or_end(void **unused) {
+    static const char request[] = "GET /names/x HTTP/1.1\r\n" HOST "\r\n";
     struct fixture f;
     int fds[4];
     (void)unused;
@@ -650,7 +651,7 @@ static void connections_beyond_the_limit_wait_or_end(void **unused) {
     launch(&f);
     for (int i = 0; i < 3; i++) {
         fds[i] = talk_connect(f.port);
-        talk_send(fds[i], "GET /names/x HTTP/1.1\r\n" HOST "\r\n", 45);
+        talk_send(fds[i], request, sizeof(request) - 1);
         free(talk_read_up_to(fds[i], "\r\n\r\nx"));
     }
     fds[3] = talk_connect(f.port);

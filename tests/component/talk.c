@@ -136,12 +136,14 @@ void talk_raw(uint16_t port, const void *bytes, size_t n_bytes, struct talk_repl
     (void)close(fd);
 }
 
-void talk_request(uint16_t port, const char *method, const char *path, const char *body,
-                  struct talk_reply *out) {
+void talk_request_with(uint16_t port, const char *lines, const char *method, const char *path,
+                       const char *body, struct talk_reply *out) {
     char head[1024];
     int fd = talk_connect(port);
-    int n = snprintf(head, sizeof(head),
-                     "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n", method, path);
+    int n =
+        snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n%s",
+                 method, path, lines != NULL ? lines : "");
+    assert_true(n > 0 && (size_t)n < sizeof(head));
     talk_send(fd, head, (size_t)n);
     if (body != NULL) {
         n = snprintf(head, sizeof(head),
@@ -154,6 +156,11 @@ void talk_request(uint16_t port, const char *method, const char *path, const cha
     }
     talk_receive(fd, strcmp(method, "HEAD") == 0, out);
     (void)close(fd);
+}
+
+void talk_request(uint16_t port, const char *method, const char *path, const char *body,
+                  struct talk_reply *out) {
+    talk_request_with(port, NULL, method, path, body, out);
 }
 
 char *talk_expect(uint16_t port, const char *method, const char *path, const char *body,

@@ -21,7 +21,10 @@ void talk_receive(int fd, int is_head, struct talk_reply *out);
 /* One request on a connection of its own. `body` NULL: none; otherwise JSON. */
 void talk_request(uint16_t port, const char *method, const char *path, const char *body,
                   struct talk_reply *out);
-/* The same, asserting the status; returns the body, malloc'ed. */
+/* The same with further header lines, each with its end; NULL: none. */
+void talk_request_with(uint16_t port, const char *lines, const char *method, const char *path,
+                       const char *body, struct talk_reply *out);
+/* As talk_request, asserting the status; returns the body, malloc'ed. */
 char *talk_expect(uint16_t port, const char *method, const char *path, const char *body,
                   int status);
 /* Sends bytes as they are and reads one answer. */
