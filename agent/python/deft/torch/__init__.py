@@ -155,7 +155,7 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
         averaged_lr_rule: "noise": under averaged the steps of Adam and AdamW, whose second moments
             see the noise of one rank's gradients, are lengthened by what this shortens them, a
             factor from 1 to sqrt(ranks) that is measured while the job runs (noise.py); one
-            all-reduce of 16 kB per 64 iterations. "none": the learning rate as it is. Other
+            all-reduce of 32 kB per 64 iterations. "none": the learning rate as it is. Other
             optimizers always step with the rate as it is.
         max_pending_bytes: plans that need more memory are refused; None: DEFT_MAX_PENDING_BYTES.
         links: as DEFT_LINKS, for example ``"gloo:eth0,gloo:eth1"``.
