@@ -132,6 +132,7 @@ static void store_commit(struct store *store, struct store_write *batch) {
             error = w->error;
         }
     }
+    store_db_reset(db); /* one that still reads would keep the log from being applied */
     if (status == DEFT_OK) {
         status = store_db_exec(db, "COMMIT", &error);
     }

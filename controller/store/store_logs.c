@@ -1,9 +1,10 @@
 #include "store/store_logs.h"
 
 #include <sqlite3.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "store/store_bind.h"
+#include "wire/wire.h"
 
 /* --- totals of links ----------------------------------------------------------------------------
  */
@@ -158,8 +159,12 @@ enum deft_status store_logs_roll(struct store_db *db, int64_t incarnation, unsig
             status = code == SQLITE_DONE ? DEFT_OK : store_db_fail(db, "be read", error);
             break;
         }
-        status = logs_roll_agent(db, &totals, store_db_text(s, 0), sqlite3_column_int64(s, 1),
-                                 sqlite3_column_int64(s, 2), rows, out_rows, error);
+        char agent[WIRE_ID_BYTES];
+        int64_t from_seq = sqlite3_column_int64(s, 1);
+        int64_t to_seq = sqlite3_column_int64(s, 2);
+        (void)snprintf(agent, sizeof(agent), "%s", store_db_text(s, 0));
+        (void)sqlite3_reset(s);
+        status = logs_roll_agent(db, &totals, agent, from_seq, to_seq, rows, out_rows, error);
     }
     return status == DEFT_OK ? logs_save_totals(db, &totals, error) : status;
 }

@@ -512,11 +512,11 @@ static const upkeep_fn upkeep_tasks[STORE_UPKEEP_TASKS] = {
 /* A failed transaction is over; whether SQLite has ended it itself does not matter. */
 static enum deft_status upkeep_end(struct store_db *db, enum deft_status status,
                                    struct deft_error *error) {
+    store_db_reset(db); /* one that still reads would keep the log from being applied */
     if (status == DEFT_OK) {
         status = store_db_exec(db, "COMMIT", error);
     }
     if (status != DEFT_OK) {
-        store_db_reset(db);
         (void)sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
     }
     return status;
