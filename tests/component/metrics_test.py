@@ -27,7 +27,8 @@ SAMPLE = re.compile(rf"^({NAME})(?:{{(.*)}})? ([^ ]+)$")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
 ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 DEADLINE_S = 60 * int(os.environ.get("DEFT_TEST_SLOWNESS", "1"))
-JOBS = ['plain', 'quote"s', "back\\slash", "emoji \U0001f600", "<script>alert(1)</script>", "a" * 127]
+JOBS = ["plain", 'quote"s', "back\\slash", "emoji \U0001f600", "<script>alert(1)</script>",
+        "a" * 127]
 
 
 def unescape(text):
