@@ -315,6 +315,11 @@ void dsched_loss_add(struct dsched_loss *stream, uint64_t iteration, enum dsched
     }
 }
 
+void dsched_loss_forget(struct dsched_loss *stream) {
+    loss_start_over(stream);
+    loss_judge(stream);
+}
+
 /* --- what it says ----------------------------------------------------------------------------- */
 
 static void loss_explain(const struct dsched_loss *stream, struct dsched_loss_estimate *e) {

@@ -1,5 +1,5 @@
-/* What losses are used for: the walk of the admission, the ceiling of a running plan, and both
- * tests of the guard together on streams that nothing is wrong with. */
+/* What losses are used for: the excess and the walk of the admission, the ceiling of a running
+ * plan, and both tests of the guard together on streams that nothing is wrong with. */
 #include <math.h>
 #include <string.h>
 
@@ -24,6 +24,35 @@ static struct dsched_loss_estimate fine(uint64_t *state, double level, double no
     }
     assert_int_equal(stream.state, DSCHED_LOSS_FINE);
     return get(&stream);
+}
+
+static void the_floor_is_what_is_known(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    struct dsched_loss positive = {0};
+    struct dsched_loss negative = {0};
+    struct dsched_loss_estimate e;
+    double lowest = INFINITY;
+    for (uint64_t t = 0; t < 500; t++) {
+        double noise = 0.1 * conv_normal(&state);
+        double loss = -30 - 0.01 * (double)(t < 250 ? t : 500 - t) + noise;
+        dsched_loss_add(&positive, t, DSCHED_LOSS_GIVEN, 2 + noise);
+        dsched_loss_add(&negative, t, DSCHED_LOSS_GIVEN, t == 100 ? -1e9 : loss);
+        lowest = t == 100 ? lowest : fmin(lowest, loss);
+    }
+    e = get(&positive);
+    assert_true(e.excess == e.level && fabs(e.level - 2) < 0.1);
+    dsched_loss_get(&positive, 1.5, &e);
+    assert_true(e.excess == e.level - 1.5);
+    dsched_loss_get(&positive, 3, &e);
+    assert_true(e.excess == 0);
+    dsched_loss_get(&positive, (double)NAN, &e);
+    assert_true(e.excess == e.level);
+    e = get(&negative);
+    /* The lowest median of three is some deviations above the lowest. */
+    assert_true(e.excess > e.level - lowest - 0.1 && e.excess < e.level - lowest + 0.2);
+    dsched_loss_get(&negative, -50, &e);
+    assert_true(e.excess == e.level + 50);
 }
 
 static void the_walk_is_that_of_the_rule(void **unused) {
@@ -299,6 +328,7 @@ static void sound_runs_are_left_alone(void **unused) {
 }
 
 static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(the_floor_is_what_is_known),
     cmocka_unit_test(the_walk_is_that_of_the_rule),
     cmocka_unit_test(an_unknown_walk_admits),
     cmocka_unit_test(a_ceiling_needs_a_fine_stream),

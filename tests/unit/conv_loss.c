@@ -246,6 +246,29 @@ static void restarts_and_pauses_start_over(void **unused) {
     assert_int_equal(stream.n_iterations, 200 + 2 + 49 + 3);
 }
 
+/* A plan that did harm was left: its losses are neither in the level nor in the spread. */
+static void what_is_forgotten_does_not_count(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    struct dsched_loss stream = {0};
+    struct change change = {0};
+    dsched_loss_forget(&stream);
+    assert_int_equal(stream.state, DSCHED_LOSS_ABSENT);
+    for (uint64_t t = 0; t < 400; t++) {
+        double noise = t < 300 ? 0.05 : 0.4;
+        add(&stream, &change, t, 1, 2 + noise * conv_normal(&state));
+    }
+    assert_true(get(&stream).spread > 0.2);
+    dsched_loss_forget(&stream);
+    assert_int_equal(stream.state, DSCHED_LOSS_FEW);
+    assert_int_equal(get(&stream).n, 0);
+    for (uint64_t t = 400; t < 400 + DSCHED_LOSS_MIN; t++) {
+        add(&stream, &change, t, 1, 2 + 0.05 * conv_normal(&state));
+    }
+    assert_int_equal(stream.state, DSCHED_LOSS_FINE);
+    assert_true(get(&stream).spread < 0.1);
+}
+
 /* Two behaviours in turn, for as long as it takes to look cured or not. */
 static double flap_loss(uint64_t kind, uint64_t *iteration, uint64_t period, double *held,
                         int *is_given, uint64_t *state) {
@@ -378,7 +401,7 @@ static void deviation_is_that_of_the_walk(void **unused) {
     (void)unused;
     uint64_t state = testing_seed();
     static const double ratios[] = {0.01, 0.05, 0.2, 1, 10, 1e6};
-    static const double errors[] = {1.4, 0.9, 0.6, 0.42, 0.31, 0.28};
+    static const double errors[] = {1.7, 1.0, 0.7, 0.48, 0.36, 0.33};
     for (size_t i = 0; i < sizeof(ratios) / sizeof(ratios[0]); i++) {
         struct moments variance = {0};
         const int n = 1200;
@@ -502,35 +525,6 @@ static void wild_losses_move_little(void **unused) {
     }
 }
 
-static void the_floor_is_what_is_known(void **unused) {
-    (void)unused;
-    uint64_t state = testing_seed();
-    struct dsched_loss positive = {0};
-    struct dsched_loss negative = {0};
-    struct dsched_loss_estimate e;
-    double lowest = INFINITY;
-    for (uint64_t t = 0; t < 500; t++) {
-        double noise = 0.1 * conv_normal(&state);
-        double loss = -30 - 0.01 * (double)(t < 250 ? t : 500 - t) + noise;
-        dsched_loss_add(&positive, t, DSCHED_LOSS_GIVEN, 2 + noise);
-        dsched_loss_add(&negative, t, DSCHED_LOSS_GIVEN, t == 100 ? -1e9 : loss);
-        lowest = t == 100 ? lowest : fmin(lowest, loss);
-    }
-    e = get(&positive);
-    assert_true(e.excess == e.level && fabs(e.level - 2) < 0.1);
-    dsched_loss_get(&positive, 1.5, &e);
-    assert_true(e.excess == e.level - 1.5);
-    dsched_loss_get(&positive, 3, &e);
-    assert_true(e.excess == 0);
-    dsched_loss_get(&positive, (double)NAN, &e);
-    assert_true(e.excess == e.level);
-    e = get(&negative);
-    /* The lowest median of three is some deviations above the lowest. */
-    assert_true(e.excess > e.level - lowest - 0.1 && e.excess < e.level - lowest + 0.2);
-    dsched_loss_get(&negative, -50, &e);
-    assert_true(e.excess == e.level + 50);
-}
-
 /* --- any bits --------------------------------------------------------------------------------- */
 
 static void any_bits_are_borne(void **unused) {
@@ -569,6 +563,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_jump_is_waited_for),
     cmocka_unit_test(a_level_that_stays_is_taken),
     cmocka_unit_test(restarts_and_pauses_start_over),
+    cmocka_unit_test(what_is_forgotten_does_not_count),
     cmocka_unit_test(states_do_not_flap),
     cmocka_unit_test(figures_are_as_exact_as_stated),
     cmocka_unit_test(deviation_is_that_of_the_walk),
@@ -576,7 +571,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(short_windows_are_sensible),
     cmocka_unit_test(figures_follow_the_unit),
     cmocka_unit_test(wild_losses_move_little),
-    cmocka_unit_test(the_floor_is_what_is_known),
     cmocka_unit_test(any_bits_are_borne),
 };
 TESTING_MAIN(cases)

@@ -95,6 +95,11 @@ enum dsched_loss_given {
 void dsched_loss_add(struct dsched_loss *stream, uint64_t iteration, enum dsched_loss_given given,
                      double loss);
 
+/* Starts the window over, for a caller that knows what is in it to be of no use: losses under a
+ * plan that did harm widen the spread, and with it the next ceiling, until the window has passed
+ * them. Where the loss was before is kept, so one that has not come back is UNSETTLED. */
+void dsched_loss_forget(struct dsched_loss *stream);
+
 struct dsched_loss_estimate {
     enum dsched_loss_state state;
     double level;  /* robust mean of the newest 32 losses, moved along the slope to the newest; or
