@@ -10,11 +10,11 @@
 /* A warm-up that lasts for hours still grows by this much within the rates that are compared. */
 #define QUANTIFY_RISE 1.01
 /* Guards against the rounding of one that is constant, and cosine tails that fall. */
-#define QUANTIFY_LEVEL_RISE 1.05
+#define QUANTIFY_LEVEL_RISE 1.02
 /* Iterations that a figure of the fuse is the mean of (CONTROL_FIGURES_EVERY of the runtime). */
 #define QUANTIFY_FUSE_VALUES 4u
 /* How far a running plan's loss may rise before the ranks leave it by themselves. */
-#define QUANTIFY_FUSE_RISE 0.05
+#define QUANTIFY_FUSE_RISE 0.03
 /* Iterations the random walk looks ahead. */
 #define QUANTIFY_AHEAD 1000u
 

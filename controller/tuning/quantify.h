@@ -72,7 +72,7 @@ int quantify_rate_rises(const struct quantify *quantify);
 /* Losses that are not finite are this job's habit (fp16 overflows): it had them under exact, too.
  */
 int quantify_breaks_by_itself(const struct quantify *quantify);
-/* The loss is well above the lowest level of this plan: 5 %, and more than noise explains. */
+/* The loss is well above the lowest level of this plan: 2 %, and more than noise explains. */
 int quantify_loss_rises(const struct quantify *quantify);
 void quantify_noise(const struct quantify *quantify, struct dsched_noise_estimate *out);
 const struct dsched_loss_estimate *quantify_loss(const struct quantify *quantify);

@@ -201,8 +201,13 @@ static void tuner_gather(struct tuner *tuner, const struct tuner_sample *sample,
 
 static void tuner_run_core(struct tuner *tuner, const struct tuner_evidence *evidence,
                            struct tuner_decision *out) {
+    uint32_t n_step_backs = tuner->state.n_step_backs;
     if (tuner_core(&tuner->config, &tuner->state, evidence, out)) {
         tuner_start_plan(tuner);
+    }
+    if (tuner->state.n_step_backs != n_step_backs) {
+        /* Losses of a plan that did harm are no measure for the next one. */
+        dsched_loss_forget(&tuner->quantify.loss);
     }
 }
 
