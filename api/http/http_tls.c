@@ -119,7 +119,7 @@ done:
 
 static gnutls_datum_t tls_datum(const char *text) {
     return (gnutls_datum_t){.data = (unsigned char *)(uintptr_t)text,
-                            .size = (unsigned)strlen(text)};
+                            .size = text != NULL ? (unsigned)strlen(text) : 0};
 }
 
 /* "2026-11-30" */

@@ -223,7 +223,7 @@ void store_token_create_init(struct store_token_create *write) {
 static enum deft_status access_apply_revoke(struct store_db *db, struct store_write *write,
                                             struct deft_error *error) {
     const struct store_token_revoke *in = (const struct store_token_revoke *)write;
-    struct store_token token;
+    struct store_token token = {0};
     enum deft_status status = access_find(db, in->name, &token, error);
     if (status != DEFT_OK || token.revoked_ns != 0) {
         return status;

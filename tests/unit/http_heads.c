@@ -27,7 +27,7 @@ static void tokens_are_cut_out(void **unused) {
         size_t n = 0;
         int found = http_head_bearer(cases_of[i].value, &token, &n);
         assert_int_equal(found, cases_of[i].token != NULL);
-        if (found) {
+        if (token != NULL && cases_of[i].token != NULL) {
             assert_int_equal(n, strlen(cases_of[i].token));
             assert_memory_equal(token, cases_of[i].token, n);
         }
@@ -174,7 +174,7 @@ static void secrets_are_made_once(void **unused) {
         0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
     assert_int_equal(http_secret_hash("abc", 3, hashes[0], NULL), DEFT_OK);
     assert_true(http_secret_equal(hashes[0], of_abc));
-    for (size_t i = 0; i < HTTP_SECRET_HASH * 8; i++) { /* any bit makes a difference */
+    for (size_t i = 0; i < (size_t)HTTP_SECRET_HASH * 8; i++) { /* any bit makes a difference */
         memcpy(hashes[1], of_abc, sizeof(of_abc));
         hashes[1][i / 8] ^= (uint8_t)(1u << i % 8);
         assert_false(http_secret_equal(hashes[1], of_abc));
