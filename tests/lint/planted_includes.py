@@ -28,7 +28,8 @@ VIOLATIONS = {
     "base knows wire": {"api/base/up.c": "#include \"wire/wire.h\"\n"},
     "the runtime knows wire": {"agent/runtime/up.c": "  #  include \"wire/wire.h\"\n"},
     "the runtime sees inside the core": {"agent/runtime/in.c": "#include \"plan_inside.h\"\n"},
-    "the agent knows the controller": {"agent/daemon/side.c": "#include \"controller/store/store.h\"\n"},
+    "the agent knows the controller": {
+        "agent/daemon/side.c": "#include \"controller/store/store.h\"\n"},
     "the controller knows the agent": {"controller/side.c": "#include \"ipc/ipc.h\"\n"},
     "ipc knows links": {"agent/ipc/side.c": "#include \"link/link.h\"\n"},
     "SQLite outside the store": {"controller/jobs.c": "#include <sqlite3.h>\n"},

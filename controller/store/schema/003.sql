@@ -66,7 +66,8 @@ CREATE TABLE link_totals (
     PRIMARY KEY (incarnation, link, bytes)
 ) STRICT, WITHOUT ROWID;
 INSERT INTO link_totals
-    SELECT incarnation, link, bytes, sum(count), count(*), min(min_ns), total(median_ns), max(max_ns)
+    SELECT incarnation, link, bytes, sum(count), count(*), min(min_ns), total(median_ns),
+        max(max_ns)
     FROM ops GROUP BY incarnation, link, bytes;
 
 -- What events say that must outlive them: who has ended, and the first iteration under a plan.
