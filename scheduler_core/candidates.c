@@ -8,18 +8,18 @@
 
 #include <string.h>
 
-static int is_same(const struct dsched_plan *a, const struct dsched_plan *b) {
-    return a->rule == b->rule && a->n_buckets == b->n_buckets &&
-           a->n_generations == b->n_generations &&
-           memcmp(a->merge, b->merge, a->n_generations * sizeof(*a->merge)) == 0 &&
-           memcmp(a->buckets, b->buckets, a->n_buckets * sizeof(*a->buckets)) == 0 &&
-           memcmp(a->ops, b->ops, (size_t)a->n_generations * a->n_buckets * sizeof(*a->ops)) == 0;
+static int is_same(const struct dsched_candidate *a, const struct dsched_candidate *b) {
+    return a->rule == b->rule && a->margin_step_ns == b->margin_step_ns &&
+           a->report.step_ns == b->report.step_ns &&
+           a->report.updates_per_step_ppm == b->report.updates_per_step_ppm &&
+           a->report.mean_delay_milli == b->report.mean_delay_milli &&
+           a->report.ops_per_step_milli == b->report.ops_per_step_milli;
 }
 
 void candidates_drop_repeated(struct candidates *candidates) {
     uint32_t last = candidates->n - 1;
     for (uint32_t i = 0; i < last; i++) {
-        if (is_same(&candidates->plans[i], &candidates->plans[last])) {
+        if (is_same(&candidates->items[i], &candidates->items[last])) {
             dsched_plan_done(&candidates->plans[last]);
             candidates->n = last;
             return;

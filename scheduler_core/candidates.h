@@ -38,7 +38,7 @@ int candidates_sustain(const struct candidates *candidates, const struct layout 
 DSCHED_NODISCARD enum dsched_status
 candidates_add(struct candidates *candidates, enum dsched_rule rule, const struct layout *layout,
                struct candidates_cycle cycle, uint32_t gap_ppm, struct dsched_error *error);
-/* Takes the last candidate back when its plan is that of an earlier one. */
+/* Takes the last candidate back when an earlier one has the same figures. */
 void candidates_drop_repeated(struct candidates *candidates);
 void candidates_done(struct candidates *candidates);
 

@@ -168,11 +168,8 @@ static struct grain grain_of_delayed(const struct layouts *layouts) {
 
 /* --- classes ---------------------------------------------------------------------------------- */
 
-static struct candidates_cycle cycle_of(uint32_t n_generations, uint32_t n_iterations) {
-    return (struct candidates_cycle){.n_generations = n_generations,
-                                     .n_iterations = n_iterations,
-                                     .max_delay = DSCHED_MAX_DELAY};
-}
+static const struct candidates_cycle every_iteration = {
+    .n_generations = 1, .n_iterations = 1, .max_delay = DSCHED_MAX_DELAY};
 
 static enum dsched_status add_exact(struct candidates *candidates, const struct layouts *layouts,
                                     struct dsched_error *error) {
@@ -181,13 +178,13 @@ static enum dsched_status add_exact(struct candidates *candidates, const struct 
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts, estimate_exact, any, &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], cycle_of(1, 1),
+        status = candidates_add(candidates, DSCHED_EXACT, pick.layouts[i], every_iteration,
                                 layouts_landing_gap_ppm(layouts, pick.layouts[i]), error);
     }
     /* What the job does without us is always in the comparison, and never beats the choice. */
     if (status == DSCHED_OK && layouts->has_ddp) {
         candidates->ddp = candidates->n;
-        status = candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], cycle_of(1, 1),
+        status = candidates_add(candidates, DSCHED_EXACT, &layouts->items[0], every_iteration,
                                 layouts_landing_gap_ppm(layouts, &layouts->items[0]), error);
     }
     return status;
@@ -202,7 +199,7 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
         pick.layouts[pick.n++] = &layouts->items[layouts->least_late];
     }
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        status = candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], cycle_of(1, 1),
+        status = candidates_add(candidates, DSCHED_LOOKAHEAD, pick.layouts[i], every_iteration,
                                 layouts_work_gap_ppm(layouts, pick.layouts[i]), error);
     }
     return status;
@@ -212,7 +209,7 @@ static enum dsched_status add_lookahead(struct candidates *candidates,
  * is at least load / T and as little above it as possible. The shortest within the slack is taken,
  * else the closest. Returns 0 when even max_merge is too small. */
 static int best_cycle(const struct candidates *candidates, const struct layout *layout,
-                      struct candidates_cycle *out) {
+                      uint32_t max_delay, struct candidates_cycle *out) {
     uint64_t load_ns = (uint64_t)candidates_load_ns(candidates, layout);
     uint64_t compute_ns = (uint64_t)candidates->compute_ns;
     uint64_t ideal_ns = load_ns > compute_ns ? load_ns : compute_ns;
@@ -229,7 +226,8 @@ static int best_cycle(const struct candidates *candidates, const struct layout *
         }
         if (best.n_generations == 0 ||
             iterations * best.n_generations < (uint64_t)best.n_iterations * n) {
-            best = cycle_of(n, (uint32_t)iterations);
+            best = (struct candidates_cycle){
+                .n_generations = n, .n_iterations = (uint32_t)iterations, .max_delay = max_delay};
         }
         if ((muldiv_wide)iterations * compute_ns <= (muldiv_wide)close_ns * n) {
             break;
@@ -250,7 +248,8 @@ static enum dsched_status add_cycle(struct candidates *candidates, const struct 
  * merges, and large ones, are the best that can be had. */
 static enum dsched_status add_whole_merges(struct candidates *candidates,
                                            const struct layouts *layouts, enum dsched_rule rule,
-                                           const struct pick *pick, struct dsched_error *error) {
+                                           const struct pick *pick, uint32_t max_delay,
+                                           struct dsched_error *error) {
     uint64_t load_ns = (uint64_t)candidates_load_ns(candidates, pick->layouts[0]);
     uint32_t max_merge = candidates->options->max_merge;
     uint32_t least = (uint32_t)muldiv_up(load_ns, 1, (uint64_t)candidates->compute_ns, UINT32_MAX);
@@ -258,7 +257,8 @@ static enum dsched_status add_whole_merges(struct candidates *candidates,
     for (uint32_t k = 1; status == DSCHED_OK && k <= max_merge; k++) {
         int is_late = k < least; /* then the least work decides, else the finest grain */
         const struct layout *layout = pick->layouts[is_late ? 0 : pick->n - 1];
-        struct candidates_cycle cycle = cycle_of(1, k);
+        struct candidates_cycle cycle = {
+            .n_generations = 1, .n_iterations = k, .max_delay = max_delay};
         if (k <= MAX_MERGES || k == least || k == max_merge) {
             status = add_cycle(candidates, layouts, rule, layout, cycle, error);
         }
@@ -297,25 +297,28 @@ static enum dsched_status add_merged(struct candidates *candidates, const struct
                                      enum dsched_rule rule, struct dsched_error *error) {
     struct pick pick = {0};
     struct candidates_cycle cycle;
+    uint32_t max_delay = price_max_delay(candidates->options->progress, rule);
     enum dsched_status status = DSCHED_OK;
     pick_layouts(candidates, layouts,
                  rule == DSCHED_AVERAGED ? estimate_averaged : estimate_merged_delayed,
                  grain_of_delayed(layouts), &pick);
     for (uint32_t i = 0; status == DSCHED_OK && i < pick.n; i++) {
-        if (best_cycle(candidates, pick.layouts[i], &cycle)) {
+        if (best_cycle(candidates, pick.layouts[i], max_delay, &cycle)) {
             status = add_cycle(candidates, layouts, rule, pick.layouts[i], cycle, error);
         }
     }
     if (status == DSCHED_OK && pick.n > 0) {
-        status = add_whole_merges(candidates, layouts, rule, &pick, error);
+        status = add_whole_merges(candidates, layouts, rule, &pick, max_delay, error);
     }
     /* Where delay or memory is short, boundaries wait for the last bucket: then an early landing
      * counts, and a wait that is shared by many iterations. */
     if (status == DSCHED_OK && rule == DSCHED_DELAYED) {
         struct grain any = {.min_buckets = 1, .max_buckets = DSCHED_MAX_BUCKETS};
+        cycle = (struct candidates_cycle){.n_generations = 1,
+                                          .n_iterations = candidates->options->max_merge,
+                                          .max_delay = max_delay};
         pick_layouts(candidates, layouts, estimate_exact, any, &pick);
-        status = add_cycle(candidates, layouts, rule, pick.layouts[0],
-                           cycle_of(1, candidates->options->max_merge), error);
+        status = add_cycle(candidates, layouts, rule, pick.layouts[0], cycle, error);
     }
     if (status == DSCHED_OK && candidates->options->progress != NULL) {
         status = add_priced(candidates, layouts, rule, error);

@@ -47,6 +47,14 @@ int64_t price_cost_ns(int64_t step_ns, uint32_t progress_ppm) {
     return (int64_t)muldiv_up((uint64_t)step_ns, MULDIV_PPM, progress_ppm, INT64_MAX);
 }
 
+uint32_t price_max_delay(const struct dsched_progress *table, enum dsched_rule rule) {
+    uint32_t delay = 0;
+    while (delay < DSCHED_MAX_DELAY && (table == NULL || table->delay_ppm[rule][delay + 1] > 0)) {
+        delay++;
+    }
+    return delay;
+}
+
 /* --- offers ----------------------------------------------------------------------------------- */
 
 /* When the last bucket of a generation lands, counted from the first boundary that may apply it. */

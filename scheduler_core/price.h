@@ -13,6 +13,10 @@ uint32_t price_progress_ppm(const struct dsched_progress *table, const struct ds
 /* step_ns / progress, rounded up. INT64_MAX: no progress, or more than that. step_ns >= 0. */
 int64_t price_cost_ns(int64_t step_ns, uint32_t progress_ppm);
 
+/* The largest delay up to which every one makes progress: plans wait rather than be later. Without
+ * a table DSCHED_MAX_DELAY; 0 when there is none. */
+uint32_t price_max_delay(const struct dsched_progress *table, enum dsched_rule rule);
+
 /* Cycles with a limit on their delays: where merging or delay has its price, waiting a little may
  * cost less than being late, and fewer merged iterations less than no wait at all. */
 struct price_offer {
