@@ -192,6 +192,28 @@ static void slow_heads_and_bodies_are_cut_off(void **unused) {
     hostile_server_stop(&f);
 }
 
+/* Answers that nobody takes do not wait for ever. */
+static void answers_that_are_not_read_are_given_up(void **unused) {
+    static const char request[] = "GET /long HTTP/1.1\r\n" HOST "\r\n";
+    struct hostile_server f;
+    struct http_stats stats = {0};
+    (void)unused;
+    hostile_server_prepare(&f);
+    f.options.patience_ms = 400;
+    hostile_server_launch(&f);
+    int fd = talk_connect(f.port);
+    for (int i = 0; i < 700; i++) { /* 14 MB, more than any socket holds */
+        talk_send(fd, request, sizeof(request) - 1);
+    }
+    int64_t deadline_ns = clock_monotonic_ns() + testing_deadline_ns(60);
+    while (stats.n_too_slow == 0 && clock_monotonic_ns() < deadline_ns) {
+        http_server_stats(f.server, &stats);
+    }
+    assert_int_equal(stats.n_too_slow, 1);
+    (void)close(fd);
+    hostile_server_stop(&f);
+}
+
 static void clients_that_ask_too_often_are_told_when_to_come_again(void **unused) {
     struct hostile_server f;
     struct http_stats stats;
@@ -259,6 +281,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(answers_are_packed_for_those_who_take_it),
     cmocka_unit_test(tags_spare_the_body),
     cmocka_unit_test(slow_heads_and_bodies_are_cut_off),
+    cmocka_unit_test(answers_that_are_not_read_are_given_up),
     cmocka_unit_test(clients_that_ask_too_often_are_told_when_to_come_again),
     cmocka_unit_test(connections_beyond_the_limit_wait_or_end),
 };
