@@ -2,11 +2,16 @@
 
 #include <argp.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <dsched/limits.h>
 
 #include "base/parse.h"
+#include "base/state_dir.h"
+#include "daemon_spool.h"
 
 enum {
     DAEMON_OPTION_SOCKET = 256,
@@ -19,6 +24,8 @@ enum {
     DAEMON_OPTION_OWNER_FD,
     DAEMON_OPTION_WHEN_DONE,
     DAEMON_OPTION_LOG,
+    DAEMON_OPTION_SPOOL_DIR,
+    DAEMON_OPTION_SPOOL_BYTES,
 };
 
 static const struct argp_option daemon_options_table[] = {
@@ -33,6 +40,12 @@ static const struct argp_option daemon_options_table[] = {
     {"ready-fd", DAEMON_OPTION_READY_FD, "N", 0, "Write one byte there once ranks can connect", 0},
     {"exit-with-fd", DAEMON_OPTION_OWNER_FD, "N", 0, "Flush and end when this descriptor ends", 0},
     {"exit-when-done", DAEMON_OPTION_WHEN_DONE, NULL, 0, "End once all ranks have gone", 0},
+    {"spool-dir", DAEMON_OPTION_SPOOL_DIR, "DIR", 0,
+     "Keep reports there while the controller is away (default: spool in the state directory, else "
+     "in TMPDIR)",
+     0},
+    {"spool-bytes", DAEMON_OPTION_SPOOL_BYTES, "N", 0,
+     "At most so many, 0 for memory only (default: 67108864)", 0},
     {"log", DAEMON_OPTION_LOG, "FILE", 0, "Append log lines to FILE", 0},
     {"verbose", 'v', NULL, 0, "Log more", 0},
     {0},
@@ -56,6 +69,33 @@ static const char *daemon_options_mode(struct argp_state *state, const char *tex
         argp_error(state, "%s", error.text);
     }
     return modes[i];
+}
+
+static void daemon_options_spool_dir(struct argp_state *state, const char *path,
+                                     struct daemon_options *options) {
+    size_t n_bytes = strlen(path);
+    if (n_bytes == 0 || n_bytes >= sizeof(options->spool_dir)) {
+        argp_error(state, "--spool-dir has %zu bytes, expected 1 to %zu", n_bytes,
+                   sizeof(options->spool_dir) - 1);
+    }
+    memcpy(options->spool_dir, path, n_bytes + 1);
+}
+
+/* Where the command line names no folder. A path that is too long leaves memory. */
+static void daemon_options_default_spool(struct daemon_options *options) {
+    char state[PATH_MAX];
+    const char *temporary = getenv("TMPDIR");
+    int n_bytes = 0;
+    if (state_dir_default(state, sizeof(state), NULL) == DEFT_OK) {
+        n_bytes = snprintf(options->spool_dir, sizeof(options->spool_dir), "%s/spool", state);
+    } else {
+        n_bytes = snprintf(options->spool_dir, sizeof(options->spool_dir), "%s/deft-%lu/spool",
+                           temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
+                           (unsigned long)geteuid());
+    }
+    if (n_bytes < 0 || (size_t)n_bytes >= sizeof(options->spool_dir)) {
+        options->spool_bytes = 0;
+    }
 }
 
 static error_t daemon_options_parse(int key, char *argument, struct argp_state *state) {
@@ -97,6 +137,13 @@ static error_t daemon_options_parse(int key, char *argument, struct argp_state *
     case DAEMON_OPTION_LOG:
         options->log_path = argument;
         break;
+    case DAEMON_OPTION_SPOOL_DIR:
+        daemon_options_spool_dir(state, argument, options);
+        break;
+    case DAEMON_OPTION_SPOOL_BYTES:
+        options->spool_bytes =
+            daemon_options_number(state, "--spool-bytes", argument, 0, UINT64_C(1) << 50);
+        break;
     case 'v':
         options->verbose = 1;
         break;
@@ -126,8 +173,12 @@ void daemon_options_read(int argc, char **argv, struct daemon_options *out) {
         .doc = "Carries what the ranks of one job on this host measure to deft-controller, and "
                "plans back.\vThe ranks never wait for the agent, and the agent never ends a job.",
     };
-    struct daemon_options options = {.mode = "", .ready_fd = -1, .owner_fd = -1};
+    struct daemon_options options = {
+        .mode = "", .spool_bytes = DAEMON_SPOOL_DISK_BYTES, .ready_fd = -1, .owner_fd = -1};
     argp_err_exit_status = 2;
     (void)argp_parse(&parser, argc, argv, 0, NULL, &options);
+    if (options.spool_dir[0] == '\0') {
+        daemon_options_default_spool(&options);
+    }
     *out = options;
 }

@@ -2,6 +2,7 @@
 #ifndef DAEMON_OPTIONS_H
 #define DAEMON_OPTIONS_H
 
+#include <limits.h>
 #include <stdint.h>
 
 #include "client/client_options.h"
@@ -15,6 +16,8 @@ struct daemon_options {
     const char *log_path; /* NULL: standard error */
     uint32_t max_merge;   /* 0: the controller's default */
     uint32_t max_delay;   /* 0: the controller's default */
+    char spool_dir[PATH_MAX];
+    uint64_t spool_bytes; /* 0: nothing is written to disk */
     int ready_fd;         /* -1: none */
     int owner_fd;         /* -1: none */
     int exit_when_done;

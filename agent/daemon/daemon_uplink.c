@@ -7,68 +7,29 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client/http_client.h"
-#include "daemon_pace.h"
-#include "daemon_spool.h"
+#include "daemon_text.h"
 #include "daemon_uplink_calls.h"
+#include "daemon_uplink_impl.h"
 
-/* What is known of an incarnation at the controller. Lives while it is current or has reports. */
-struct daemon_uplink_record {
-    struct daemon_uplink_record *next;
-    struct daemon_incarnation *inc;
-    char *registration; /* JSON */
-    char id[WIRE_ID_BYTES];
-    uint64_t committed_seq;
-    int wants_registration;
-    int n_reports;
-};
-
-struct daemon_uplink {
-    const char *agent;
-    const struct log *log;
-    struct http_client *client;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct daemon_spool spool;
-    struct daemon_uplink_record *records; /* the current one first */
-    uint64_t n_dropped_told;
-    int64_t deadline_ns; /* 0: goes on */
-    int has_ended;
-    volatile int cancel; /* atomic; ends a request in progress */
-    /* The thread's own: */
-    struct daemon_pace pace;
-    struct log_wait wait;
-};
-
-static void daemon_uplink_free_record(struct daemon_uplink_record *record) {
-    daemon_incarnation_unref(record->inc);
-    free(record->registration);
-    free(record);
-}
+/* What a controller may wish for with Retry-After; it asks for seconds. */
+#define DAEMON_UPLINK_RETRY_MOST_S 60
 
 /* Under the lock: an incarnation that is over and whose reports are gone needs no record. */
 static void daemon_uplink_sweep(struct daemon_uplink *uplink) {
-    if (uplink->records == NULL) {
-        return;
-    }
-    struct daemon_uplink_record **place = &uplink->records->next;
+    struct daemon_uplink_record **place = &uplink->records;
     while (*place != NULL) {
         struct daemon_uplink_record *record = *place;
-        if (record->n_reports == 0) {
+        if (record->n_reports == 0 && record != uplink->current) {
             *place = record->next;
-            daemon_uplink_free_record(record);
+            daemon_uplink_free_record(uplink, record);
         } else {
             place = &record->next;
         }
     }
 }
 
-static void daemon_uplink_report_gone(void *owner) {
-    ((struct daemon_uplink_record *)owner)->n_reports--;
-}
-
 static void daemon_uplink_pop(struct daemon_uplink *uplink) {
+    daemon_uplink_unlink(uplink, uplink->spool.first);
     daemon_uplink_report_gone(uplink->spool.first->owner);
     daemon_spool_pop(&uplink->spool);
 }
@@ -83,6 +44,10 @@ static void daemon_uplink_sleep(struct daemon_uplink *uplink, int64_t until_ns) 
     int code = 0;
     while (code == 0 && (uplink->deadline_ns != 0) == had_deadline &&
            clock_monotonic_ns() < until_ns) {
+        daemon_uplink_write_out(uplink, DAEMON_SPOOL_RESIDENT_BYTES);
+        if ((uplink->deadline_ns != 0) != had_deadline) {
+            break; /* it was wished for while the lock was given up */
+        }
         code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
     }
 }
@@ -92,17 +57,38 @@ static void daemon_uplink_back_off(struct daemon_uplink *uplink, const struct de
                                    int64_t retry_after_s) {
     int64_t now_ns = clock_monotonic_ns();
     int64_t delay_ns = daemon_pace_next_ns(&uplink->pace);
-    if (retry_after_s > 0 && retry_after_s <= 60 && retry_after_s * 1000000000 > delay_ns) {
-        delay_ns = retry_after_s * 1000000000;
+    if (retry_after_s > 0) { /* and the random part, so that not all return at once */
+        int64_t wished_s =
+            retry_after_s < DAEMON_UPLINK_RETRY_MOST_S ? retry_after_s : DAEMON_UPLINK_RETRY_MOST_S;
+        delay_ns += wished_s * 1000000000;
     }
-    log_wait_for(&uplink->wait, uplink->log, now_ns, "the controller (%zu bytes are queued): %s",
-                 uplink->spool.n_bytes, error->text);
+    log_wait_for(
+        &uplink->wait, uplink->log, now_ns,
+        "the controller (%zu bytes in memory, %" PRIu64 " on disk; asked again in %.1f s): %s",
+        uplink->spool.n_bytes, uplink->spool.disk_bytes, (double)delay_ns / 1e9, error->text);
     daemon_uplink_sleep(uplink, now_ns + delay_ns);
 }
 
 static void daemon_uplink_answered(struct daemon_uplink *uplink) {
     daemon_pace_reset(&uplink->pace);
     log_wait_over(&uplink->wait, uplink->log, clock_monotonic_ns(), "the controller");
+}
+
+/* Under the lock: the controller will never take the reports of an incarnation that is over. */
+static void daemon_uplink_give_up(struct daemon_uplink *uplink, struct daemon_uplink_record *record,
+                                  const struct deft_error *error) {
+    struct daemon_spool_entry *entry = uplink->spool.first;
+    log_line(uplink->log, LOG_LEVEL_ERROR, "%d reports of job '%s' are given up: %s",
+             record->n_reports, record->job, error->text);
+    while (entry != NULL) {
+        struct daemon_spool_entry *next = entry->next;
+        if (entry->owner == record) {
+            daemon_uplink_unlink(uplink, entry);
+            next = entry->next;
+            daemon_spool_drop(&uplink->spool, entry, daemon_uplink_report_gone);
+        }
+        entry = next;
+    }
 }
 
 /* Under the lock, which is given up while the request runs. Records are only freed by this thread,
@@ -117,7 +103,7 @@ static void daemon_uplink_register(struct daemon_uplink *uplink,
     (void)pthread_mutex_unlock(&uplink->lock);
     enum deft_status status;
     if (body != NULL) {
-        status = daemon_uplink_call_register(uplink->client, record->inc->job, body, &registered,
+        status = daemon_uplink_call_register(uplink->client, record->job, body, &registered,
                                              &retry_after_s, &error);
         free(body);
     } else {
@@ -126,10 +112,16 @@ static void daemon_uplink_register(struct daemon_uplink *uplink,
     (void)pthread_mutex_lock(&uplink->lock);
     if (status != DEFT_OK) {
         record->wants_registration = 1;
-        daemon_uplink_back_off(uplink, &error, retry_after_s);
+        record->is_refused = status == DEFT_INVALID || status == DEFT_STATE;
+        if (record->is_refused && record != uplink->current) {
+            daemon_uplink_give_up(uplink, record, &error);
+        } else {
+            daemon_uplink_back_off(uplink, &error, retry_after_s);
+        }
         return;
     }
     daemon_uplink_answered(uplink);
+    record->is_refused = 0;
     memcpy(record->id, registered.incarnation, sizeof(record->id));
     record->committed_seq = registered.committed_seq;
     log_line(uplink->log, LOG_LEVEL_INFO,
@@ -156,19 +148,40 @@ static void daemon_uplink_tell_committed(const struct daemon_uplink *uplink,
     }
 }
 
+/* Numbers beyond ours: somebody else reports under this name, a copy of this machine, say. What was
+ * just sent was not taken, and goes again behind the other's. */
+static void daemon_uplink_clash(struct daemon_uplink *uplink, struct daemon_uplink_record *record,
+                                uint64_t committed_seq) {
+    if (!uplink->clash_told) {
+        log_line(uplink->log, LOG_LEVEL_ERROR,
+                 "another agent reports as %s too: the controller has report %" PRIu64
+                 ", this agent has sent %" PRIu64,
+                 record->agent, committed_seq, uplink->spool.first->report.seq);
+    }
+    uplink->clash_told = 1;
+    record->committed_seq = committed_seq;
+    uplink->spool.first->tried = 0;
+}
+
 /* Under the lock: what the answer to the first report means. */
 static void daemon_uplink_settle(struct daemon_uplink *uplink, struct daemon_uplink_record *record,
                                  enum deft_status status, uint64_t seq, uint64_t committed_seq,
                                  const struct deft_error *error, int64_t retry_after_s) {
+    struct deft_error late = {0};
     switch (status) {
     case DEFT_OK:
         daemon_uplink_answered(uplink);
-        if (committed_seq > record->committed_seq) {
+        if (committed_seq > seq) {
+            daemon_uplink_clash(uplink, record, committed_seq);
+        } else if (committed_seq == seq) {
             record->committed_seq = committed_seq;
-        }
-        if (record->committed_seq >= seq) {
             daemon_uplink_tell_committed(uplink, &uplink->spool.first->report, seq);
             daemon_uplink_pop(uplink);
+        } else {
+            deft_ignore(deft_fail(&late, DEFT_IO, 0,
+                                  "it has committed %" PRIu64 " and not report %" PRIu64,
+                                  committed_seq, seq));
+            daemon_uplink_back_off(uplink, &late, 0);
         }
         break;
     case DEFT_NOT_FOUND:
@@ -182,10 +195,8 @@ static void daemon_uplink_settle(struct daemon_uplink *uplink, struct daemon_upl
     case DEFT_INVALID:
         log_line(uplink->log, LOG_LEVEL_ERROR, "report %" PRIu64 " is given up: %s", seq,
                  error->text);
-        uplink->spool.n_dropped_reports++;
-        uplink->spool.n_dropped_iterations += uplink->spool.first->report.n_iterations;
-        uplink->spool.n_dropped_events += uplink->spool.first->report.n_events;
-        daemon_uplink_pop(uplink);
+        daemon_uplink_unlink(uplink, uplink->spool.first);
+        daemon_spool_drop(&uplink->spool, uplink->spool.first, daemon_uplink_report_gone);
         break;
     default:
         daemon_uplink_back_off(uplink, error, retry_after_s);
@@ -196,28 +207,68 @@ static void daemon_uplink_settle(struct daemon_uplink *uplink, struct daemon_upl
 /* Under the lock, which is given up while the request runs. `tried` keeps the entry in the spool.
  */
 static void daemon_uplink_send(struct daemon_uplink *uplink) {
+    if (!daemon_uplink_load(uplink)) {
+        return;
+    }
     struct daemon_spool_entry *entry = uplink->spool.first;
     struct daemon_uplink_record *record = entry->owner;
     struct deft_error error = {0};
     int64_t retry_after_s = 0;
     uint64_t committed_seq = 0;
     char id[WIRE_ID_BYTES];
-    /* A number once given stays, so that a report whose acknowledgement was lost is not counted
-     * twice; after a registration that says it was committed, it is done. */
-    if (entry->tried && entry->report.seq <= record->committed_seq) {
-        daemon_uplink_pop(uplink);
-        return;
+    if (entry->report.seq <= record->committed_seq) {
+        /* A report whose acknowledgement was lost is done; so is one that another agent had sent
+         * before it left its file. One that never left us is in the way of a clash. */
+        if (entry->tried || record->inc == NULL) {
+            daemon_uplink_pop(uplink);
+            return;
+        }
+        entry->report.seq = record->committed_seq + 1;
     }
     entry->tried = 1;
-    entry->report.seq = record->committed_seq + 1;
-    memcpy(entry->report.agent, uplink->agent, strlen(uplink->agent) + 1);
+    entry->busy = 1;
     memcpy(id, record->id, sizeof(id));
     (void)pthread_mutex_unlock(&uplink->lock);
     enum deft_status status = daemon_uplink_call_report(uplink->client, id, &entry->report,
                                                         &committed_seq, &retry_after_s, &error);
     (void)pthread_mutex_lock(&uplink->lock);
+    entry->busy = 0;
     daemon_uplink_settle(uplink, record, status, entry->report.seq, committed_seq, &error,
                          retry_after_s);
+}
+
+/* Under the lock. The oldest incarnation is registered first, so that the newest is the last one
+ * the controller hears of; one that it will not have does not keep reports of others back. NULL:
+ * none.
+ */
+static struct daemon_uplink_record *daemon_uplink_to_register(const struct daemon_uplink *uplink) {
+    const struct daemon_spool_entry *first = uplink->spool.first;
+    struct daemon_uplink_record *refused = NULL;
+    for (struct daemon_uplink_record *record = uplink->records; record != NULL;
+         record = record->next) {
+        if (record->wants_registration && !record->is_refused) {
+            return record;
+        }
+        refused = record->wants_registration ? record : refused;
+    }
+    int can_send =
+        first != NULL && !((struct daemon_uplink_record *)first->owner)->wants_registration;
+    return can_send ? NULL : refused;
+}
+
+static void daemon_uplink_tell_end(const struct daemon_uplink *uplink) {
+    const struct daemon_spool *spool = &uplink->spool;
+    size_t files_bytes = (size_t)spool->n_on_disk * sizeof(struct daemon_spool_entry);
+    if (spool->n_on_disk > 0) {
+        log_line(uplink->log, LOG_LEVEL_WARNING,
+                 "%" PRIu64 " reports stay in %s for the next agent of the job", spool->n_on_disk,
+                 uplink->options.spool_dir);
+    }
+    if (spool->n_bytes > files_bytes) {
+        log_line(uplink->log, LOG_LEVEL_WARNING,
+                 "%zu bytes of reports could not be delivered before the end",
+                 spool->n_bytes - files_bytes);
+    }
 }
 
 static void *daemon_uplink_run(void *argument) {
@@ -225,27 +276,26 @@ static void *daemon_uplink_run(void *argument) {
     (void)pthread_mutex_lock(&uplink->lock);
     for (;;) {
         daemon_uplink_sweep(uplink);
+        if (uplink->wants_adoption) {
+            daemon_uplink_adopt(uplink);
+        }
         int64_t now_ns = clock_monotonic_ns();
-        struct daemon_uplink_record *record =
-            uplink->spool.first != NULL ? uplink->spool.first->owner : uplink->records;
-        int has_work =
-            record != NULL && (record->wants_registration || uplink->spool.first != NULL);
+        struct daemon_uplink_record *record = daemon_uplink_to_register(uplink);
+        int has_work = record != NULL || uplink->spool.first != NULL;
         if (uplink->deadline_ns != 0 && (!has_work || now_ns >= uplink->deadline_ns)) {
             break;
         }
         if (!has_work) {
             (void)pthread_cond_wait(&uplink->changed, &uplink->lock);
-        } else if (record->wants_registration) {
+        } else if (record != NULL) {
             daemon_uplink_register(uplink, record);
         } else {
             daemon_uplink_send(uplink);
         }
+        daemon_uplink_write_out(uplink, DAEMON_SPOOL_RESIDENT_BYTES);
     }
-    if (uplink->spool.first != NULL) {
-        log_line(uplink->log, LOG_LEVEL_WARNING,
-                 "%zu bytes of reports could not be delivered before the end",
-                 uplink->spool.n_bytes);
-    }
+    daemon_uplink_write_out(uplink, 0);
+    daemon_uplink_tell_end(uplink);
     uplink->has_ended = 1;
     (void)pthread_cond_broadcast(&uplink->changed);
     (void)pthread_mutex_unlock(&uplink->lock);
@@ -267,19 +317,23 @@ static enum deft_status daemon_uplink_init_locks(struct daemon_uplink *uplink) {
     return code == 0 ? DEFT_OK : DEFT_NO_MEMORY;
 }
 
-enum deft_status daemon_uplink_start(const struct http_client_options *controller,
-                                     const char *agent, const struct log *log,
-                                     struct daemon_uplink **out, struct deft_error *error) {
+enum deft_status daemon_uplink_start(const struct daemon_uplink_options *options,
+                                     const struct log *log, struct daemon_uplink **out,
+                                     struct deft_error *error) {
     struct daemon_uplink *uplink = calloc(1, sizeof(*uplink));
     if (uplink == NULL || daemon_uplink_init_locks(uplink) != DEFT_OK) {
         free(uplink);
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the uplink");
     }
-    uplink->agent = agent;
+    uplink->options = *options;
     uplink->log = log;
+    if (options->job != NULL) {
+        daemon_text_copy(uplink->job, sizeof(uplink->job), options->job);
+        uplink->wants_adoption = 1;
+    }
     daemon_spool_init(&uplink->spool, DAEMON_SPOOL_BYTES);
     daemon_pace_init(&uplink->pace, daemon_pace_entropy());
-    enum deft_status status = http_client_open(controller, &uplink->client, error);
+    enum deft_status status = http_client_open(options->controller, &uplink->client, error);
     if (status == DEFT_OK) {
         http_client_stop_flag(uplink->client, &uplink->cancel);
         int code = pthread_create(&uplink->thread, NULL, daemon_uplink_run, uplink);
@@ -299,6 +353,30 @@ enum deft_status daemon_uplink_start(const struct http_client_options *controlle
     return DEFT_OK;
 }
 
+/* Under the lock. */
+static struct daemon_uplink_record *daemon_uplink_add_record(struct daemon_uplink *uplink,
+                                                             struct daemon_incarnation *inc) {
+    struct daemon_uplink_record **place = &uplink->records;
+    struct daemon_uplink_record *record = calloc(1, sizeof(*record));
+    if (record == NULL) {
+        return NULL;
+    }
+    record->inc = daemon_incarnation_ref(inc);
+    memcpy(record->job, inc->job, sizeof(record->job));
+    memcpy(record->agent, uplink->options.agent, strlen(uplink->options.agent) + 1);
+    record->start = ++uplink->n_starts;
+    while (*place != NULL) {
+        place = &(*place)->next;
+    }
+    *place = record;
+    uplink->current = record;
+    if (strcmp(uplink->job, inc->job) != 0) {
+        memcpy(uplink->job, inc->job, sizeof(uplink->job));
+        uplink->wants_adoption = 1;
+    }
+    return record;
+}
+
 enum deft_status daemon_uplink_announce(struct daemon_uplink *uplink,
                                         struct daemon_incarnation *inc, struct deft_error *error) {
     char *registration = NULL;
@@ -307,20 +385,18 @@ enum deft_status daemon_uplink_announce(struct daemon_uplink *uplink,
         return status;
     }
     (void)pthread_mutex_lock(&uplink->lock);
-    struct daemon_uplink_record *record = uplink->records;
+    struct daemon_uplink_record *record = uplink->current;
     if (record == NULL || record->inc != inc) {
-        record = calloc(1, sizeof(*record));
+        record = daemon_uplink_add_record(uplink, inc);
         if (record == NULL) {
             free(registration);
             status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for an incarnation");
             goto done;
         }
-        record->inc = daemon_incarnation_ref(inc);
-        record->next = uplink->records;
-        uplink->records = record;
     }
     free(record->registration);
     record->registration = registration;
+    record->has_start = 0;
     record->wants_registration = 1;
     (void)pthread_cond_broadcast(&uplink->changed);
 done:
@@ -330,10 +406,12 @@ done:
 
 void daemon_uplink_push(struct daemon_uplink *uplink, struct wire_report *report) {
     (void)pthread_mutex_lock(&uplink->lock);
-    struct daemon_uplink_record *record = uplink->records;
+    struct daemon_uplink_record *record = uplink->current;
     if (record == NULL) {
         wire_report_done(report);
     } else {
+        report->seq = ++record->last_seq;
+        memcpy(report->agent, record->agent, sizeof(report->agent));
         record->n_reports++;
         if (daemon_spool_push(&uplink->spool, report, record, daemon_uplink_report_gone) !=
             DEFT_OK) {
@@ -361,12 +439,12 @@ enum deft_status daemon_uplink_current(struct daemon_uplink *uplink, int timeout
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     int code = 0;
     (void)pthread_mutex_lock(&uplink->lock);
-    while (code == 0 && (uplink->records == NULL || uplink->records->id[0] == '\0')) {
+    while (code == 0 && (uplink->current == NULL || uplink->current->id[0] == '\0')) {
         code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
     }
-    if (uplink->records != NULL && uplink->records->id[0] != '\0') {
-        memcpy(out_id, uplink->records->id, WIRE_ID_BYTES);
-        *out_inc = daemon_incarnation_ref(uplink->records->inc);
+    if (uplink->current != NULL && uplink->current->id[0] != '\0') {
+        memcpy(out_id, uplink->current->id, WIRE_ID_BYTES);
+        *out_inc = daemon_incarnation_ref(uplink->current->inc);
         status = DEFT_OK;
     }
     (void)pthread_mutex_unlock(&uplink->lock);
@@ -375,16 +453,16 @@ enum deft_status daemon_uplink_current(struct daemon_uplink *uplink, int timeout
 
 int daemon_uplink_is_current(struct daemon_uplink *uplink, const char *id) {
     (void)pthread_mutex_lock(&uplink->lock);
-    int is_current = uplink->records != NULL && strcmp(uplink->records->id, id) == 0;
+    int is_current = uplink->current != NULL && strcmp(uplink->current->id, id) == 0;
     (void)pthread_mutex_unlock(&uplink->lock);
     return is_current;
 }
 
 void daemon_uplink_forget(struct daemon_uplink *uplink, const char *id) {
     (void)pthread_mutex_lock(&uplink->lock);
-    if (uplink->records != NULL && strcmp(uplink->records->id, id) == 0) {
-        uplink->records->id[0] = '\0';
-        uplink->records->wants_registration = 1;
+    if (uplink->current != NULL && strcmp(uplink->current->id, id) == 0) {
+        uplink->current->id[0] = '\0';
+        uplink->current->wants_registration = 1;
         (void)pthread_cond_broadcast(&uplink->changed);
     }
     (void)pthread_mutex_unlock(&uplink->lock);
@@ -410,8 +488,9 @@ void daemon_uplink_stop(struct daemon_uplink *uplink, int64_t deadline_ns) {
     while (uplink->records != NULL) {
         struct daemon_uplink_record *record = uplink->records;
         uplink->records = record->next;
-        daemon_uplink_free_record(record);
+        daemon_uplink_free_record(uplink, record);
     }
+    daemon_uplink_close_homes(uplink);
     http_client_close(uplink->client);
     (void)pthread_cond_destroy(&uplink->changed);
     (void)pthread_mutex_destroy(&uplink->lock);

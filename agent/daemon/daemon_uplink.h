@@ -14,9 +14,16 @@
 
 struct daemon_uplink;
 
-/* `controller` and `agent` outlive the uplink. */
-DEFT_NODISCARD enum deft_status daemon_uplink_start(const struct http_client_options *controller,
-                                                    const char *agent, const struct log *log,
+/* The pointers outlive the uplink. */
+struct daemon_uplink_options {
+    const struct http_client_options *controller;
+    const char *agent;     /* the name it reports under; no other agent has it */
+    const char *job;       /* NULL: known from the first rank on */
+    const char *spool_dir; /* NULL: memory has to do */
+    uint64_t spool_bytes;  /* on disk */
+};
+DEFT_NODISCARD enum deft_status daemon_uplink_start(const struct daemon_uplink_options *options,
+                                                    const struct log *log,
                                                     struct daemon_uplink **out,
                                                     struct deft_error *error);
 
@@ -39,8 +46,8 @@ int daemon_uplink_is_current(struct daemon_uplink *uplink, const char *id);
 /* The controller does not know `id` (any more): register again. */
 void daemon_uplink_forget(struct daemon_uplink *uplink, const char *id);
 
-/* Sends what is queued until `deadline_ns` (monotonic), then ends the thread and releases
- * everything. Takes NULL. */
+/* Sends what is queued until `deadline_ns` (monotonic), writes down what is left, then ends the
+ * thread and releases everything. Takes NULL. */
 void daemon_uplink_stop(struct daemon_uplink *uplink, int64_t deadline_ns);
 
 #endif

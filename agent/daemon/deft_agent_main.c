@@ -13,9 +13,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/http_client.h"
+#include "daemon_disk.h"
 #include "daemon_events.h"
 #include "daemon_loop.h"
 #include "daemon_options.h"
+#include "daemon_pace.h"
 #include "daemon_ranks.h"
 #include "daemon_uplink.h"
 
@@ -26,15 +28,13 @@
 __attribute__((visibility("default"))) const char *argp_program_version =
     "deft-agent " DEFT_VERSION_TEXT;
 
-/* Unique per agent process, also across reboots and hosts of one name. */
+/* Unique per agent process, also across reboots, hosts of one name and containers, where every
+ * agent may have the same process id. */
 static void deft_agent_name(char out[WIRE_ID_BYTES]) {
-    char host[64] = "";
-    if (gethostname(host, sizeof(host)) != 0 || host[0] == '\0') {
-        (void)snprintf(host, sizeof(host), "localhost");
-    }
-    host[sizeof(host) - 1] = '\0';
-    (void)snprintf(out, WIRE_ID_BYTES, "%s-%ld-%" PRId64, host, (long)getpid(),
-                   clock_wall_ns() / 1000);
+    char host[DAEMON_DISK_HOST_BYTES];
+    daemon_disk_host(host);
+    (void)snprintf(out, WIRE_ID_BYTES, "%s-%ld-%" PRId64 "-%04x", host, (long)getpid(),
+                   clock_wall_ns() / 1000, (unsigned)(daemon_pace_entropy() >> 48));
 }
 
 static enum deft_status deft_agent_signals(int *out_fd, struct deft_error *error) {
@@ -47,6 +47,7 @@ static enum deft_status deft_agent_signals(int *out_fd, struct deft_error *error
     }
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a spool that may not grow is a write that fails */
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0) {
         return deft_fail(error, DEFT_IO, errno, "signals cannot be received: %s", strerror(errno));
@@ -92,7 +93,13 @@ static enum deft_status deft_agent_serve(const struct daemon_options *options,
         status = ipc_listen(options->socket, &loop.listen_fd, error);
     }
     if (status == DEFT_OK) {
-        status = daemon_uplink_start(&controller, agent, log, &uplink, error);
+        const struct daemon_uplink_options uplink_options = {
+            .controller = &controller,
+            .agent = agent,
+            .job = options->job,
+            .spool_dir = options->spool_bytes > 0 ? options->spool_dir : NULL,
+            .spool_bytes = options->spool_bytes};
+        status = daemon_uplink_start(&uplink_options, log, &uplink, error);
     }
     if (status == DEFT_OK) {
         daemon_ranks_init(ranks, options, agent, log, uplink);

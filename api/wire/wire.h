@@ -184,7 +184,7 @@ struct wire_event {
 };
 struct wire_report {
     char agent[WIRE_ID_BYTES];
-    uint64_t seq; /* per agent, from 1, no gaps; sending one again changes nothing */
+    uint64_t seq; /* per agent, growing, gaps where it dropped; sending one again changes nothing */
     uint32_t n_iterations;
     struct wire_iteration *iterations;
     uint32_t n_ops;

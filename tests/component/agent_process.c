@@ -26,9 +26,10 @@ static void start_agent(struct setting *setting, const char *extra) {
     int fds[2];
     char byte;
     (void)snprintf(setting->socket, sizeof(setting->socket), "@agent-process-%ld", (long)getpid());
-    const char *argv[] = {DEFT_AGENT,         "--socket",  setting->socket, "--controller",
-                          setting->url,       "--mode",    "auto",          "--ready-fd=3",
-                          "--exit-with-fd=3", "--verbose", extra,           NULL};
+    const char *argv[] = {
+        DEFT_AGENT, "--socket",     setting->socket,    "--controller", setting->url,      "--mode",
+        "auto",     "--ready-fd=3", "--exit-with-fd=3", "--verbose",    "--spool-bytes=0", extra,
+        NULL};
     const char *environment[] = {"http_proxy=http://127.0.0.1:9", "all_proxy=http://127.0.0.1:9",
                                  NULL};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);

@@ -286,6 +286,13 @@ unsigned controller_peer_most_counted(struct controller_peer *peer) {
     return most;
 }
 
+unsigned controller_peer_iterations(struct controller_peer *peer, unsigned rank) {
+    (void)pthread_mutex_lock(&peer->lock);
+    unsigned n = peer->n_iterations[rank];
+    (void)pthread_mutex_unlock(&peer->lock);
+    return n;
+}
+
 unsigned controller_peer_gaps(struct controller_peer *peer) {
     (void)pthread_mutex_lock(&peer->lock);
     unsigned n = peer->n_gaps;

@@ -34,6 +34,8 @@ void controller_peer_await_event(struct controller_peer *peer, const char *kind,
 
 /* Every committed iteration was counted this often at most. */
 unsigned controller_peer_most_counted(struct controller_peer *peer);
+/* Iterations of a rank that were committed, repeats included. */
+unsigned controller_peer_iterations(struct controller_peer *peer, unsigned rank);
 /* Reports whose number was neither the next nor one already committed. */
 unsigned controller_peer_gaps(struct controller_peer *peer);
 /* Reports that came a second time. */
