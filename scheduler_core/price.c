@@ -21,7 +21,7 @@ static uint32_t both(uint64_t merge_ppm, uint64_t delay_ppm) {
 uint32_t price_progress_ppm(const struct dsched_progress *table, const struct dsched_plan *plan,
                             const struct dsched_report *report) {
     size_t n_ops = (size_t)plan->n_generations * plan->n_buckets;
-    if (table == NULL || plan->rule == DSCHED_EXACT) {
+    if (table == NULL || plan->rule == DSCHED_EXACT || plan->n_generations == 0) {
         return MULDIV_PPM;
     }
     const uint32_t *merge_ppm = table->merge_ppm[plan->rule];
