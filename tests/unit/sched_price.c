@@ -214,15 +214,15 @@ static void the_choice_keeps_its_promises_under_any_table(void **unused) {
 
 /* Each merged iteration and each boundary of delay keeps this share of the progress. */
 static void falling_table(double merge_frac, double delay_frac, struct dsched_progress *table) {
-    for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {
-        double frac = 1;
-        for (uint32_t merge = 1; merge <= DSCHED_MAX_MERGE; merge++, frac *= merge_frac) {
-            table->merge_ppm[rule][merge] = (uint32_t)(1e6 * frac);
+    double merged = 1;
+    double delayed = 1;
+    for (uint32_t k = 0; k <= DSCHED_MAX_MERGE; k++) {
+        for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {
+            table->merge_ppm[rule][k] = (uint32_t)(1e6 * merged);
+            table->delay_ppm[rule][k] = (uint32_t)(1e6 * delayed);
         }
-        frac = 1;
-        for (uint32_t delay = 0; delay <= DSCHED_MAX_DELAY; delay++, frac *= delay_frac) {
-            table->delay_ppm[rule][delay] = (uint32_t)(1e6 * frac);
-        }
+        merged *= k == 0 ? 1 : merge_frac;
+        delayed *= delay_frac;
     }
 }
 
