@@ -35,6 +35,7 @@ static void daemon_incarnation_describe(struct daemon_incarnation *inc,
     struct wire_registration *registration = &inc->registration;
     daemon_text_copy(inc->job, sizeof(inc->job),
                      options->job != NULL ? options->job : hello->job_id);
+    daemon_text_copy(inc->named_job, sizeof(inc->named_job), hello->job_id);
     daemon_text_copy(inc->key, sizeof(inc->key), hello->incarnation_key);
     inc->table_hash = hello->table_hash;
     (void)snprintf(registration->key, sizeof(registration->key), "%s", inc->key);
@@ -138,8 +139,16 @@ enum deft_status daemon_incarnation_new(const struct daemon_options *options, co
 
 enum deft_status daemon_incarnation_suits(const struct daemon_incarnation *inc,
                                           const struct ipc_hello *hello, struct deft_error *error) {
+    char job[WIRE_ID_BYTES];
     char key[WIRE_ID_BYTES];
+    daemon_text_copy(job, sizeof(job), hello->job_id);
     daemon_text_copy(key, sizeof(key), hello->incarnation_key);
+    if (strcmp(job, inc->named_job) != 0) {
+        return deft_fail(error, DEFT_STATE, 0,
+                         "rank %d belongs to job '%s', but ranks of job '%s' are connected: each "
+                         "job has an agent of its own",
+                         hello->rank, job, inc->named_job);
+    }
     if (strcmp(key, inc->key) != 0) {
         return deft_fail(error, DEFT_STATE, 0,
                          "rank %d belongs to incarnation '%s', but ranks of '%s' are connected",

@@ -18,6 +18,7 @@
 struct daemon_incarnation {
     atomic_int n_references;
     char job[WIRE_ID_BYTES];
+    char named_job[WIRE_ID_BYTES]; /* what the ranks call it */
     char key[WIRE_ID_BYTES];
     uint64_t table_hash; /* what the ranks announced */
     uint32_t n_links;
@@ -31,7 +32,7 @@ daemon_incarnation_new(const struct daemon_options *options, const char *agent,
                        const struct ipc_hello *hello, const struct ipc_tensor *tensors,
                        const struct ipc_link *links, struct daemon_incarnation **out,
                        struct deft_error *error);
-/* Whether `hello` is of the same start and describes the same model and world. */
+/* Whether `hello` is of the same job and start and describes the same model and world. */
 DEFT_NODISCARD enum deft_status daemon_incarnation_suits(const struct daemon_incarnation *inc,
                                                          const struct ipc_hello *hello,
                                                          struct deft_error *error);

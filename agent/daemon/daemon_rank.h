@@ -32,6 +32,7 @@ struct daemon_rank {
     uint8_t *out;
     size_t out_begin;
     size_t out_end;
+    short revents; /* what poll said of it in this round */
 };
 
 /* What a rank's frames do outside of its connection. */

@@ -60,11 +60,29 @@ size_t daemon_ranks_poll(const struct daemon_ranks *ranks, struct pollfd *fds) {
     return ranks->n_ranks;
 }
 
+/* The connected rank of this number; NULL: none. */
+static const struct daemon_rank *daemon_ranks_twin(const struct daemon_ranks *ranks,
+                                                   const struct daemon_rank *rank) {
+    for (size_t i = 0; i < ranks->n_ranks; i++) {
+        if (ranks->ranks[i]->phase == DAEMON_RANK_READY &&
+            ranks->ranks[i]->hello.rank == rank->hello.rank) {
+            return ranks->ranks[i];
+        }
+    }
+    return NULL;
+}
+
 /* A new start of the job may follow the old one once its ranks have gone. */
 static enum deft_status daemon_ranks_enter(struct daemon_ranks *ranks, struct daemon_rank *rank,
                                            struct deft_error *error) {
+    const struct daemon_rank *twin = daemon_ranks_twin(ranks, rank);
     if (ranks->inc != NULL) {
         enum deft_status status = daemon_incarnation_suits(ranks->inc, &rank->hello, error);
+        if (status == DEFT_OK && twin != NULL) {
+            return deft_fail(error, DEFT_STATE, 0,
+                             "rank %d (pid %d) is connected already, and pid %d says it is rank %d",
+                             twin->hello.rank, twin->hello.pid, rank->hello.pid, rank->hello.rank);
+        }
         if (status == DEFT_OK) {
             return daemon_incarnation_join(ranks->inc, &rank->hello, error);
         }
@@ -191,18 +209,22 @@ static void daemon_ranks_lose(struct daemon_ranks *ranks, size_t i, enum deft_st
     ranks->ranks[i] = ranks->ranks[--ranks->n_ranks];
 }
 
-void daemon_ranks_serve(struct daemon_ranks *ranks, const struct pollfd *fds, size_t n_fds) {
+/* Reads and writes where poll said so, of ranks that are ready or of the others. */
+static void daemon_ranks_serve_some(struct daemon_ranks *ranks, int are_ready) {
     const struct daemon_rank_sink sink = {
         .context = ranks, .ready = daemon_ranks_on_ready, .record = daemon_ranks_on_record};
     /* Backwards, because losing a rank moves the last one into its place. */
-    for (size_t i = n_fds; i-- > 0;) {
+    for (size_t i = ranks->n_ranks; i-- > 0;) {
         struct daemon_rank *rank = ranks->ranks[i];
         struct deft_error error = {0};
         enum deft_status status = DEFT_OK;
-        if ((fds[i].revents & POLLOUT) != 0) {
+        if ((rank->phase == DAEMON_RANK_READY) != are_ready) {
+            continue;
+        }
+        if ((rank->revents & POLLOUT) != 0) {
             status = daemon_rank_write(rank);
         }
-        if (status == DEFT_OK && (fds[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+        if (status == DEFT_OK && (rank->revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
             status = daemon_rank_read(rank, &sink, &error);
         }
         if (status != DEFT_OK) {
@@ -210,6 +232,23 @@ void daemon_ranks_serve(struct daemon_ranks *ranks, const struct pollfd *fds, si
         } else if (rank->phase == DAEMON_RANK_READY) {
             daemon_ranks_offer_plan(ranks, rank);
         }
+    }
+}
+
+void daemon_ranks_serve(struct daemon_ranks *ranks, const struct pollfd *fds, size_t n_fds) {
+    int are_leaving = 0;
+    for (size_t i = 0; i < n_fds; i++) {
+        ranks->ranks[i]->revents = fds[i].revents;
+    }
+    daemon_ranks_serve_some(ranks, 1);
+    for (size_t i = 0; i < ranks->n_ranks; i++) {
+        const struct daemon_rank *rank = ranks->ranks[i];
+        are_leaving |= rank->phase == DAEMON_RANK_READY && (rank->revents & POLLHUP) != 0;
+    }
+    /* What a start that is over has left in its sockets belongs to it: those of the next one, whose
+     * ranks come as soon as the old ones have died, wait until it is read. */
+    if (!are_leaving) {
+        daemon_ranks_serve_some(ranks, 0);
     }
 }
 

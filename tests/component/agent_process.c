@@ -252,6 +252,76 @@ static void a_second_start_follows_the_first(void **unused) {
     dsched_plan_done(&plan);
 }
 
+/* Everything that the agent has to say about a rank that it does not take. */
+static void ranks_that_do_not_belong_here_are_refused_with_a_sentence(void **unused) {
+    (void)unused;
+    static const struct {
+        int32_t rank;
+        int32_t n_ranks;
+        const char *job;
+        const char *key;
+        const char *sentence;
+    } strangers[] = {
+        {0, 2, "job", "job/1", "is connected already"},
+        {1, 3, "job", "job/1", "has another world"},
+        {2, 2, "job", "job/1", "not within the world"},
+        {1, 2, "other", "other/1", "each job has an agent of its own"},
+        {1, 2, "job", "job/2", "belongs to incarnation 'job/2'"},
+    };
+    struct setting setting;
+    struct ipc_rank good;
+    set_up(&setting, NULL);
+    ipc_rank_join(&good, setting.socket, 0, 2, "job", "job/1");
+    controller_peer_await_local_ranks(setting.peer, 1);
+    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
+        struct ipc_rank rank;
+        ipc_rank_join(&rank, setting.socket, strangers[i].rank, strangers[i].n_ranks,
+                      strangers[i].job, strangers[i].key);
+        child_await_output(&setting.agent, strangers[i].sentence);
+        assert_true(ipc_rank_is_dropped(&rank));
+        ipc_rank_leave(&rank);
+    }
+    ipc_rank_iterations(&good, 0, 10, 0);
+    controller_peer_await_iterations(setting.peer, 0, 10);
+    ipc_rank_leave(&good);
+    tear_down(&setting);
+}
+
+/* A requeue with another world: the ranks of the new start come while the agent has yet to read
+ * what the old ones wrote before they died. */
+static void a_new_world_follows_and_the_old_one_keeps_its_records(void **unused) {
+    (void)unused;
+    struct setting setting;
+    struct ipc_rank old[2];
+    struct ipc_rank fresh[3];
+    set_up(&setting, NULL);
+    for (int32_t i = 0; i < 2; i++) {
+        ipc_rank_join(&old[i], setting.socket, i, 2, "job", "job/1");
+    }
+    controller_peer_await_local_ranks(setting.peer, 2);
+    assert_int_equal(kill(setting.agent.pid, SIGSTOP), 0);
+    for (size_t i = 0; i < 2; i++) {
+        ipc_rank_iterations(&old[i], 0, 100, 0);
+        ipc_rank_leave(&old[i]);
+    }
+    ipc_rank_join(&fresh[0], setting.socket, 0, 3, "job", "job/2");
+    assert_int_equal(kill(setting.agent.pid, SIGCONT), 0);
+    for (int32_t i = 1; i < 3; i++) {
+        ipc_rank_join(&fresh[i], setting.socket, i, 3, "job", "job/2");
+    }
+    controller_peer_await_local_ranks(setting.peer, 3);
+    for (unsigned i = 0; i < 2; i++) {
+        controller_peer_await_iterations(setting.peer, i, 100);
+    }
+    ipc_rank_iterations(&fresh[2], 0, 100, 0);
+    controller_peer_await_iterations(setting.peer, 2, 100);
+    assert_int_equal(controller_peer_most_counted(setting.peer), 1);
+    for (size_t i = 0; i < 3; i++) {
+        ipc_rank_leave(&fresh[i]);
+    }
+    tear_down(&setting);
+}
+
 static void sigterm_flushes_first(void **unused) {
     (void)unused;
     struct setting setting;
@@ -294,6 +364,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_forgotten_incarnation_registers_again),
     cmocka_unit_test(a_malformed_rank_is_closed_and_others_live),
     cmocka_unit_test(a_second_start_follows_the_first),
+    cmocka_unit_test(ranks_that_do_not_belong_here_are_refused_with_a_sentence),
+    cmocka_unit_test(a_new_world_follows_and_the_old_one_keeps_its_records),
     cmocka_unit_test(sigterm_flushes_first),
     cmocka_unit_test(wrong_options_are_one_sentence),
 };
