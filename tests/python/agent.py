@@ -47,11 +47,11 @@ class Agent:
         while self._peer.recv(65536):
             pass
 
-    def offer(self, plan):
-        """The rank switches to it when all ranks have it."""
+    def offer(self, plan, max_loss=math.nan):
+        """The rank switches to it when all ranks have it. `max_loss`: its fuse."""
         self._here.wait()
         self._seq += 1
-        payload = struct.pack("=2Q2d", self._seq, hash_of(plan), math.nan, math.nan) + plan
+        payload = struct.pack("=2Q2d", self._seq, hash_of(plan), max_loss, math.nan) + plan
         header = struct.pack("=IHHII", _number(r"IPC_MAGIC\s+(0x[0-9a-f]+)"),
                              _number(r"IPC_VERSION\s+(\d+)"), _number(r"IPC_PLAN = (\d+)"),
                              len(payload), 0)

@@ -1,4 +1,5 @@
 """The learning rate of Adam under averaged: the formula of noise.py, on real ranks."""
+import math
 import os
 import unittest
 
@@ -179,7 +180,30 @@ def rates_of(cls, rule, merge, delay, n=9, **options):
     return {rate for row in optimizer.seen for rate, _ in row}
 
 
+def schedule(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + 0.01 * step))
+
+
+def told(n):
+    model = linear()
+    wrapped, optimizer = deft.torch.wrap(model, SeenAdam(model.parameters(), lr=RATE),
+                                         plan=plan_of(model, "averaged", 2, 1))
+    scheduler = schedule(optimizer)
+    runtime, rates = deft.torch._of(wrapped).runtime, []
+    tell = runtime.learning_rate
+    runtime.learning_rate = lambda rate: (rates.append(rate), tell(rate))
+    for step in range(n):
+        iterate(wrapped, optimizer, step)
+        scheduler.step()
+    return rates, [row[0][0] for row in optimizer.seen]
+
+
 class Untouched(unittest.TestCase):
+    def test_the_runtime_is_told_the_rate_of_the_schedule(self):
+        rates, inside = ranks.run(2, told, 12)[0]
+        self.assertEqual(rates, [RATE * (1 / (1 + 0.01 * step)) for step in range(12)])
+        self.assertNotEqual(rates, inside)
+
     def check(self, cls, rule, merge, delay, **options):
         self.assertEqual(ranks.run(2, rates_of, cls, rule, merge, delay, **options),
                          [{RATE}, {RATE}])
@@ -208,22 +232,22 @@ class Untouched(unittest.TestCase):
             deft.torch.wrap(model, SeenAdam(model.parameters()), averaged_lr_rule="sqrt")
 
 
-def there_and_back(n_exact, n_averaged, n):
-    """Exact, then averaged, then exact, by plans that arrive; a scheduler all the while."""
+def there_and_back(n_exact, n_averaged, n, max_loss=math.nan):
+    """Exact, then averaged, then exact, by plans that arrive or by the fuse of the first; a
+    scheduler all the while."""
     model = linear()
     own_agent = agent.Agent()
     wrapped, optimizer = deft.torch.wrap(
         model, SeenAdamW(groups_of(model), lr=RATE, weight_decay=DECAY))
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=2000,
-                                                    cycle_momentum=False)
+    scheduler = schedule(optimizer)
     rules, gradients, scheduled, left = [], [], [], None
     began = ended = None
     step = 0
-    while step < n + (ended or 2000):
+    while ended is None or step < n + ended:
         rule = deft.torch.stats(wrapped)["rule"]
         rules.append(rule)
         if step == n_exact:
-            own_agent.offer(plan_of(model, "averaged", 2, 1))
+            own_agent.offer(plan_of(model, "averaged", 2, 1), max_loss)
         if rule == "averaged" and began is None:
             began = step
         if began is not None and step == began + n_averaged:
@@ -232,6 +256,7 @@ def there_and_back(n_exact, n_averaged, n):
             ended = step
             left = [optimizer.state[p]["exp_avg_sq"].clone() for p in model.parameters()]
         gradients.append(iterate(wrapped, optimizer, step))
+        deft.torch.report_loss(wrapped, 1.0)
         scheduler.step()
         scheduled.append(scheduler.get_last_lr()[0])
         step += 1
@@ -242,15 +267,20 @@ def there_and_back(n_exact, n_averaged, n):
 
 class Switches(unittest.TestCase):
     def test_there_and_back(self):
-        results = ranks.run(2, there_and_back, 10, 20, 5)
+        self.check(10, 20, 5)
+
+    def test_back_by_the_fuse(self):
+        self.check(10, 10 ** 6, 5, max_loss=0.1)
+
+    def check(self, *args, **options):
+        results = ranks.run(2, there_and_back, *args, **options)
         first = results[0]
         began, ended = first["began"], first["ended"]
         n = ended - began
         self.assertEqual(first["rules"], results[1]["rules"])
         self.assertEqual(first["seen"], results[1]["seen"])
         plain = torch.optim.AdamW(linear().parameters(), lr=RATE)
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(plain, RATE, total_steps=2000,
-                                                        cycle_momentum=False)
+        scheduler = schedule(plain)
         expected = expected_factors(results, n, began, began)
         for step, row in enumerate(first["seen"]):
             rate = plain.param_groups[0]["lr"]
@@ -262,7 +292,7 @@ class Switches(unittest.TestCase):
                     self.assertEqual(row[group], (rate, DECAY))
             scheduler.step()
             self.assertEqual(first["scheduled"][step], plain.param_groups[0]["lr"])
-        self.assertGreater(max(row[0] for row in expected), 1.05)
+        self.assertGreater(max(row[0] for row in expected), 1.01)
         for i, left in enumerate(first["left"]):
             self.assertTrue(torch.equal(left, results[1]["left"][i]))
             mean = sum(result["moments"][ended - 1][i] for result in results) / 2
