@@ -169,7 +169,11 @@ static void daemon_events_follow(struct daemon_events *events) {
         log_wait_for(&events->wait, events->log, clock_monotonic_ns(), "the event stream: %s",
                      error.text);
     }
-    daemon_events_pause(events, daemon_pace_next_ns(&events->pace));
+    int64_t pause_ns = daemon_pace_next_ns(&events->pace);
+    if (error.backend_code == 429 || error.backend_code == 503) {
+        pause_ns += DAEMON_PACE_MOST_NS; /* it has too much to do; plans are not urgent */
+    }
+    daemon_events_pause(events, pause_ns);
 }
 
 static void *daemon_events_run(void *argument) {

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,6 +176,27 @@ static void a_controller_that_comes_late_gets_everything(void **unused) {
     tear_down(&setting);
 }
 
+static void controllers_may_have_ipv6_addresses(void **unused) {
+    (void)unused;
+    struct setting setting;
+    struct ipc_rank rank;
+    struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&loopback, sizeof(loopback)) != 0) {
+        testing_skip("this machine has no IPv6 loopback");
+    }
+    (void)close(fd);
+    setting.peer = controller_peer_start_at("::1", 0);
+    (void)snprintf(setting.url, sizeof(setting.url), "http://[::1]:%u",
+                   controller_peer_port(setting.peer));
+    start_agent(&setting, NULL);
+    ipc_rank_join(&rank, setting.socket, 0, 1, "job", "job/1");
+    ipc_rank_iterations(&rank, 0, 10, 0);
+    controller_peer_await_iterations(setting.peer, 0, 10);
+    ipc_rank_leave(&rank);
+    tear_down(&setting);
+}
+
 static void lost_answers_change_nothing(void **unused) {
     (void)unused;
     struct setting setting;
@@ -187,6 +209,8 @@ static void lost_answers_change_nothing(void **unused) {
     assert_int_equal(controller_peer_most_counted(setting.peer), 1);
     assert_int_equal(controller_peer_gaps(setting.peer), 0);
     assert_true(controller_peer_repeats(setting.peer) > 0);
+    /* Every 503 says Retry-After: 1. */
+    assert_true(controller_peer_least_pause_ns(setting.peer) >= 1000000000);
     ipc_rank_leave(&rank);
     tear_down(&setting);
 }
@@ -360,6 +384,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(everything_arrives_once),
     cmocka_unit_test(plans_reach_every_rank_and_only_valid_ones),
     cmocka_unit_test(a_controller_that_comes_late_gets_everything),
+    cmocka_unit_test(controllers_may_have_ipv6_addresses),
     cmocka_unit_test(lost_answers_change_nothing),
     cmocka_unit_test(a_forgotten_incarnation_registers_again),
     cmocka_unit_test(a_malformed_rank_is_closed_and_others_live),

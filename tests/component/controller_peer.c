@@ -30,6 +30,8 @@ struct controller_peer {
     uint64_t committed_seq;
     unsigned n_gaps;
     unsigned n_repeats;
+    int64_t refused_ns; /* when a report was last answered with 503; 0: the last one was not */
+    int64_t least_pause_ns;
     uint64_t n_ops;
     int ops_sound;
     uint8_t counts[CONTROLLER_PEER_MAX_RANKS][CONTROLLER_PEER_MAX_ITERATIONS];
@@ -109,12 +111,17 @@ static void peer_report(struct http_request *request, void *context) {
         return;
     }
     (void)pthread_mutex_lock(&peer->lock);
+    int64_t now_ns = clock_monotonic_ns();
+    if (peer->refused_ns != 0 && now_ns - peer->refused_ns < peer->least_pause_ns) {
+        peer->least_pause_ns = now_ns - peer->refused_ns;
+    }
     int is_forgotten = peer->forgotten;
     if (!is_forgotten) {
         peer_commit(peer, &report);
     }
     peer->n_reports++;
     int is_lost = peer->lose_every != 0 && peer->n_reports % peer->lose_every == 0;
+    peer->refused_ns = is_lost && !is_forgotten ? clock_monotonic_ns() : 0;
     uint64_t committed_seq = peer->committed_seq;
     (void)pthread_mutex_unlock(&peer->lock);
     wire_report_done(&report);
@@ -144,6 +151,10 @@ static void peer_events(struct http_request *request, void *context) {
 }
 
 struct controller_peer *controller_peer_start(uint16_t port) {
+    return controller_peer_start_at("127.0.0.1", port);
+}
+
+struct controller_peer *controller_peer_start_at(const char *host, uint16_t port) {
     static const struct http_route routes[] = {
         {"POST", "/api/v1/jobs/{job}/incarnations", peer_register, 0},
         {"POST", "/api/v1/incarnations/{id}/reports", peer_report, 0},
@@ -152,8 +163,9 @@ struct controller_peer *controller_peer_start(uint16_t port) {
     struct controller_peer *peer = calloc(1, sizeof(*peer));
     assert_non_null(peer);
     peer->ops_sound = 1;
+    peer->least_pause_ns = INT64_MAX;
     assert_int_equal(pthread_mutex_init(&peer->lock, NULL), 0);
-    const struct http_server_options options = {.listen_host = "127.0.0.1",
+    const struct http_server_options options = {.listen_host = host,
                                                 .port = port,
                                                 .n_threads = 2,
                                                 .max_connections = 32,
@@ -298,6 +310,13 @@ unsigned controller_peer_gaps(struct controller_peer *peer) {
     unsigned n = peer->n_gaps;
     (void)pthread_mutex_unlock(&peer->lock);
     return n;
+}
+
+int64_t controller_peer_least_pause_ns(struct controller_peer *peer) {
+    (void)pthread_mutex_lock(&peer->lock);
+    int64_t ns = peer->least_pause_ns;
+    (void)pthread_mutex_unlock(&peer->lock);
+    return ns;
 }
 
 unsigned controller_peer_repeats(struct controller_peer *peer) {

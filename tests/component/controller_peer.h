@@ -15,6 +15,8 @@ struct controller_peer;
 
 /* `port` 0: any. */
 struct controller_peer *controller_peer_start(uint16_t port);
+/* On another address than 127.0.0.1. */
+struct controller_peer *controller_peer_start_at(const char *host, uint16_t port);
 uint16_t controller_peer_port(const struct controller_peer *peer);
 void controller_peer_stop(struct controller_peer *peer);
 
@@ -38,6 +40,8 @@ unsigned controller_peer_most_counted(struct controller_peer *peer);
 unsigned controller_peer_iterations(struct controller_peer *peer, unsigned rank);
 /* Reports whose number was neither the next nor one already committed. */
 unsigned controller_peer_gaps(struct controller_peer *peer);
+/* The shortest time between an answer 503 and the next report; INT64_MAX: there were none. */
+int64_t controller_peer_least_pause_ns(struct controller_peer *peer);
 /* Reports that came a second time. */
 unsigned controller_peer_repeats(struct controller_peer *peer);
 /* All-reduces in op summaries, and whether min <= median <= max always held. */
