@@ -253,9 +253,9 @@ static void a_killed_agent_is_followed_without_a_loss_or_a_repeat(void **unused)
     start_agent(&setting, NULL);
     join_all(&setting);
     send_all(&setting, 0, N_ITERATIONS);
-    struct files files = await_files(&setting, N_ITERATIONS);
+    (void)await_files(&setting, N_ITERATIONS);
     kill_agent(&setting);
-    files = look(&setting);
+    struct files files = look(&setting);
     controller_peer_lose_answers(setting.peer, 0);
     unsigned n_repeats = controller_peer_repeats(setting.peer);
     start_agent(&setting, "--job=job");

@@ -1,9 +1,13 @@
 /* The agent's parts without any process or socket: batches, the spool, texts, pace. */
+#include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon_batch.h"
+#include "daemon_disk.h"
 #include "daemon_pace.h"
 #include "daemon_spool.h"
 #include "daemon_text.h"
@@ -226,6 +230,109 @@ static void the_spool_keeps_order(void **unused) {
     daemon_spool_done(&spool);
 }
 
+static void remove_folder(const char *dir, struct daemon_disk *disk) {
+    daemon_disk_close(disk, 1);
+    assert_int_equal(rmdir(dir), 0); /* which says that nothing was left */
+}
+
+static void a_file_that_is_not_whole_is_told_from_one_that_is(void **unused) {
+    (void)unused;
+    static const char json[] = "{\"agent\":\"a\",\"seq\":7}";
+    char dir[] = "/tmp/daemon-parts-XXXXXX";
+    char path[128];
+    char whole[256];
+    char *text = NULL;
+    size_t n_text = 0;
+    struct daemon_disk *disk = NULL;
+    struct daemon_disk *twin = NULL;
+    struct daemon_disk_name name = {
+        .start = 1, .seq = 7, .n_iterations = 2, .n_events = 3, .has_loss = 1};
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(daemon_disk_make(dir, "host-1", &disk, NULL), DEFT_OK);
+    assert_int_equal(daemon_disk_make(dir, "host-1", &twin, NULL), DEFT_STATE); /* a clash */
+    assert_int_equal(daemon_disk_write_report(disk, &name, json, NULL), DEFT_OK);
+    (void)snprintf(path, sizeof(path), "%s/host-1.spool/000001-0000000000000007-2-3-1.report", dir);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    ssize_t n = read(fd, whole, sizeof(whole));
+    assert_true(n > (ssize_t)sizeof(json));
+    for (ssize_t cut = 0; cut < n; cut++) {
+        assert_int_equal(ftruncate(fd, cut), 0);
+        assert_int_equal(daemon_disk_read_report(disk, &name, &text, &n_text, NULL), DEFT_INVALID);
+        assert_int_equal(pwrite(fd, whole, (size_t)n, 0), n);
+        char flipped = (char)(whole[cut] ^ 1);
+        assert_int_equal(pwrite(fd, &flipped, 1, cut), 1);
+        assert_int_equal(daemon_disk_read_report(disk, &name, &text, &n_text, NULL), DEFT_INVALID);
+        assert_int_equal(pwrite(fd, whole, (size_t)n, 0), n);
+    }
+    (void)close(fd);
+    assert_int_equal(daemon_disk_read_report(disk, &name, &text, &n_text, NULL), DEFT_OK);
+    assert_int_equal(n_text, strlen(json));
+    assert_string_equal(text, json);
+    free(text);
+    remove_folder(dir, disk);
+}
+
+static void files_are_listed_by_number(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    char dir[] = "/tmp/daemon-parts-XXXXXX";
+    struct daemon_disk *disk = NULL;
+    struct daemon_disk_found *found = NULL;
+    size_t n_found = 0;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(daemon_disk_make(dir, "host-1", &disk, NULL), DEFT_OK);
+    assert_int_equal(daemon_disk_write_start(disk, 1, "job", "{}", NULL), DEFT_OK);
+    for (uint64_t i = 0; i < 200; i++) {
+        struct daemon_disk_name name = {.start = (uint32_t)testing_random_below(&state, 3),
+                                        .seq = 1 + (i * 77) % 200 * testing_random_below(&state, 2),
+                                        .n_iterations = (uint32_t)testing_random(&state)};
+        assert_int_equal(daemon_disk_write_report(disk, &name, "{}", NULL), DEFT_OK);
+    }
+    assert_int_equal(daemon_disk_list(disk, &found, &n_found, NULL), DEFT_OK);
+    assert_true(n_found > 20 && n_found <= 200);
+    for (size_t i = 0; i < n_found; i++) {
+        assert_int_equal(found[i].n_bytes, DAEMON_DISK_BLOCK_BYTES);
+        assert_true(i == 0 || found[i - 1].name.start < found[i].name.start ||
+                    (found[i - 1].name.start == found[i].name.start &&
+                     found[i - 1].name.seq <= found[i].name.seq));
+    }
+    free(found);
+    remove_folder(dir, disk);
+}
+
+/* Every report in memory or on disk, in any mixture: the least valuable of those on disk goes. */
+static void the_least_valuable_file_is_the_victim(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    struct daemon_spool spool;
+    unsigned n_gone = 0;
+    daemon_spool_init(&spool, 1u << 20);
+    for (uint64_t i = 1; i <= 60; i++) {
+        push(&spool, (enum report_kind)testing_random_below(&state, 3), i, &n_gone);
+        if (testing_random_below(&state, 3) > 0) {
+            daemon_spool_written(&spool, spool.last, DAEMON_DISK_BLOCK_BYTES);
+        }
+    }
+    uint64_t n_files = spool.n_on_disk;
+    unsigned worth = 0;
+    while (n_files-- > 0) {
+        struct daemon_spool_entry *victim = daemon_spool_victim(&spool, NULL);
+        assert_non_null(victim);
+        assert_true(victim->disk_bytes > 0);
+        unsigned its_worth = victim->name.n_events > 0 ? 2 : victim->name.has_loss ? 1 : 0;
+        assert_true(its_worth >= worth);
+        worth = its_worth;
+        daemon_spool_drop(&spool, victim, note_dropped);
+        assert_int_equal(spool.disk_bytes, n_files * DAEMON_DISK_BLOCK_BYTES);
+    }
+    assert_null(daemon_spool_victim(&spool, NULL));
+    assert_int_equal(spool.n_dropped_iterations, 10 * (uint64_t)n_gone);
+    assert_int_equal(spool.n_on_disk, 0);
+    daemon_spool_done(&spool);
+    assert_int_equal(spool.n_bytes, 0);
+}
+
 static void texts_become_printable_and_fit(void **unused) {
     (void)unused;
     uint64_t state = testing_seed();
@@ -275,6 +382,9 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_newest_readiness_of_a_rank_counts),
     cmocka_unit_test(the_least_valuable_is_dropped_first),
     cmocka_unit_test(the_spool_keeps_order),
+    cmocka_unit_test(a_file_that_is_not_whole_is_told_from_one_that_is),
+    cmocka_unit_test(files_are_listed_by_number),
+    cmocka_unit_test(the_least_valuable_file_is_the_victim),
     cmocka_unit_test(texts_become_printable_and_fit),
     cmocka_unit_test(the_pace_doubles_within_its_bounds),
 };
