@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/state_dir.h"
+#include "db_command.h"
 #include "http/http_server.h"
 #include "jobs.h"
 #include "keep_options.h"
@@ -314,6 +315,10 @@ static int main_subcommand(int argc, char **argv, int *out) {
         *out = replay_main(argc - 1, argv + 1);
         return 1;
     }
+    if (argc > 1 && strcmp(argv[1], "db") == 0) {
+        *out = db_command_main(argc - 1, argv + 1);
+        return 1;
+    }
     if (argc > 1 && strcmp(argv[1], "token") == 0) {
         *out = token_main(argc - 1, argv + 1);
         return 1;
@@ -330,7 +335,9 @@ int main(int argc, char **argv) {
         .children = children,
         .doc = "The controller of DeFT Tuner: takes the reports of training jobs, plans their "
                "communication, and answers the REST API. 'deft-controller replay --help' tells how "
-               "its decisions are checked, 'deft-controller token --help' how access is given.\v"
+               "its decisions are checked, 'deft-controller token --help' how access is given, "
+               "'deft-controller db "
+               "--help' what can be done with its database.\v"
                "SIGHUP reads the certificate again. Exit status: 0 after SIGTERM or SIGINT, 1 when "
                "it cannot run, 2 for a wrong "
                "command line."};

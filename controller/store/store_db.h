@@ -2,6 +2,7 @@
 #ifndef STORE_DB_H
 #define STORE_DB_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <deft/status.h>
@@ -49,6 +50,9 @@ const char *store_db_text(struct sqlite3_stmt *statement, int column);
 
 /* Brings the schema up to date; the steps are controller/store/schema/NNN.sql. */
 DEFT_NODISCARD enum deft_status store_migrate(struct store_db *db, struct deft_error *error);
+/* The same, only up to an older version. */
+DEFT_NODISCARD enum deft_status store_migrate_to(struct store_db *db, size_t target,
+                                                 struct deft_error *error);
 /* DEFT_UNSUPPORTED when a newer release made the schema. */
 DEFT_NODISCARD enum deft_status store_check_known(struct store_db *db, struct deft_error *error);
 

@@ -49,12 +49,16 @@ enum deft_status store_check_known(struct store_db *db, struct deft_error *error
 }
 
 enum deft_status store_migrate(struct store_db *db, struct deft_error *error) {
+    return store_migrate_to(db, store_schema_steps, error);
+}
+
+enum deft_status store_migrate_to(struct store_db *db, size_t target, struct deft_error *error) {
     int version = 0;
     enum deft_status status = store_check_known(db, error);
     if (status == DEFT_OK) {
         status = migrate_version(db, &version, error);
     }
-    for (size_t step = (size_t)version; step < store_schema_steps && status == DEFT_OK; step++) {
+    for (size_t step = (size_t)version; step < target && status == DEFT_OK; step++) {
         status = migrate_step(db, step, error);
     }
     return status;

@@ -55,7 +55,7 @@ LIBRARIES = {
     "yajl/*": ["api/kineto/*"],
     "glpk.h": [],
     "zlib.h": ["agent/examples/*", "agent/daemon/*", "api/http/*", "api/client/*",
-               "api/kineto/*"],
+               "api/kineto/*", "controller/store/*"],
     "cmocka.h": [],
 }
 
