@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -341,6 +343,33 @@ static void a_full_disk_leaves_memory(void **unused) {
     expect_memory_to_do(&setting);
 }
 
+/* In a name space of the test's own, so that no mount is left behind. */
+static void a_small_file_system_is_filled_and_then_memory_used(void **unused) {
+    (void)unused;
+    struct setting setting;
+    set_up(&setting);
+    assert_int_equal(mkdir(setting.spool, 0700), 0);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", setting.spool, "tmpfs", 0, "size=256k") != 0) {
+        (void)rmdir(setting.spool);
+        (void)rmdir(setting.dir);
+        testing_skip("file systems can be mounted by root only");
+    }
+    start_agent(&setting, NULL);
+    join_all(&setting);
+    send_all(&setting, 0, N_ITERATIONS);
+    child_await_output(&setting.agent, "No space left on device");
+    assert_true(look(&setting).n_iterations > 0);
+    setting.peer = controller_peer_start(setting.port);
+    expect_all_once(&setting);
+    leave_all(&setting);
+    end_agent(&setting);
+    assert_int_equal(count_text(setting.agent.output, "reports stay in memory"), 1);
+    assert_int_equal(look(&setting).n_folders, 0);
+    assert_int_equal(umount(setting.spool), 0);
+    tear_down(&setting);
+}
+
 static void a_folder_that_cannot_be_made_leaves_memory(void **unused) {
     (void)unused;
     struct setting setting;
@@ -463,6 +492,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_killed_agent_is_followed_without_a_loss_or_a_repeat),
     cmocka_unit_test(a_torn_file_is_skipped_and_counted),
     cmocka_unit_test(a_full_disk_leaves_memory),
+    cmocka_unit_test(a_small_file_system_is_filled_and_then_memory_used),
     cmocka_unit_test(a_folder_that_cannot_be_made_leaves_memory),
     cmocka_unit_test(the_bound_holds_and_what_is_lost_is_told),
     cmocka_unit_test(leftovers_go_after_a_day_and_nothing_else),
