@@ -28,7 +28,13 @@ uint64_t http_rate_client(const struct sockaddr *address) {
         client = ntohl(v4->sin_addr.s_addr);
     } else if (address != NULL && address->sa_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
-        memcpy(&client, v6->sin6_addr.s6_addr, sizeof(client));
+        const uint8_t *bytes = v6->sin6_addr.s6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) { /* to a socket that takes both */
+            uint32_t v4 = 0;
+            memcpy(&v4, bytes + 12, sizeof(v4));
+            return ntohl(v4);
+        }
+        memcpy(&client, bytes, sizeof(client));
         client |= UINT64_C(1) << 63; /* apart from IPv4 */
     }
     return client;

@@ -241,6 +241,8 @@ static int request_unpack(struct http_request *request) {
         request_free_body(request);
         request->body = text;
         request->n_body_bytes = n;
+        request->body_capacity_bytes = n + 1;
+        (void)atomic_fetch_add(&request->server->n_body_bytes, n + 1);
         return 1;
     case DEFT_LIMIT:
         http_respond_problem(request, 413, "too_large", NULL,
@@ -287,6 +289,7 @@ static enum MHD_Result request_finish(struct http_request *request) {
         if (!request->is_packed || request_unpack(request)) {
             request->match.route->handle(request, request->server->options.context);
         }
+        request_free_body(request); /* an answer that comes later needs it no more */
     }
     (void)pthread_mutex_lock(&request->lock);
     enum MHD_Result result = request_queue(request);

@@ -113,7 +113,6 @@ void http_server_check_streams(struct http_server *server,
 const char *http_request_param(const struct http_request *request, const char *name);
 const char *http_request_query(const struct http_request *request, const char *name);  /* or NULL */
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
-const char *http_request_body(const struct http_request *request, size_t *out_bytes);
 struct http_server *http_request_server(const struct http_request *request);
 /* "127.0.0.1:4711", "[::1]:4711". */
 const char *http_request_peer(const struct http_request *request);
@@ -127,6 +126,8 @@ const char *http_request_user(const struct http_request *request); /* "" when no
 /* 1 when the connection is encrypted and, where the server wants one, the client's certificate is
  * good. */
 int http_request_has_certificate(struct http_request *request);
+/* Of the body that came, unpacked; it lives until the handler returns. */
+const char *http_request_body(const struct http_request *request, size_t *out_bytes);
 /* The handler returns without an answer; one of the calls below follows from any thread, at the
  * latest before http_server_stop can return. Meanwhile no server thread is held. */
 void http_request_defer(struct http_request *request);

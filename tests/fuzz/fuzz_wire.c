@@ -7,6 +7,7 @@
 
 #include "fuzzing.h"
 #include "wire/wire.h"
+#include "wire/wire_access.h"
 
 #define FUZZ_WIRE_UNTOUCHED 0xa5
 
@@ -159,13 +160,28 @@ static enum deft_status turn_solve(const char *text, size_t n_bytes, char **out,
     return status;
 }
 
+static enum deft_status turn_token(const char *text, size_t n_bytes, char **out,
+                                   struct deft_error *error) {
+    struct wire_token_request value;
+    char reason[WIRE_TEXT_BYTES];
+    memset(&value, FUZZ_WIRE_UNTOUCHED, sizeof value);
+    if (wire_reason_decode(text, n_bytes, reason, NULL) == DEFT_OK) {
+        fuzzing_require(memchr(reason, '\0', sizeof reason) != NULL, "a reason is terminated");
+    }
+    enum deft_status status = wire_token_request_decode(text, n_bytes, &value, error);
+    if (fuzz_wire_decoded(status, &value, sizeof value)) {
+        fuzz_wire_encoded(wire_token_request_encode(&value, out, error));
+    }
+    return status;
+}
+
 static const struct {
     char letter;
     fuzz_wire_turn_fn turn;
 } fuzz_wire_messages[] = {
     {'f', turn_profile},    {'p', turn_plan},   {'e', turn_plan_event}, {'r', turn_registration},
     {'d', turn_registered}, {'t', turn_report}, {'c', turn_committed},  {'j', turn_jobs},
-    {'n', turn_decisions},  {'l', turn_limits}, {'s', turn_solve},
+    {'n', turn_decisions},  {'l', turn_limits}, {'s', turn_solve},      {'k', turn_token},
 };
 
 static void fuzz_wire_message(fuzz_wire_turn_fn turn, const char *text, size_t n_bytes) {

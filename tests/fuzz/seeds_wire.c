@@ -6,6 +6,7 @@
 
 #include "seeds.h"
 #include "wire/wire.h"
+#include "wire/wire_access.h"
 
 #define SEEDS_WIRE_MAX_BYTES 8192u
 
@@ -249,6 +250,12 @@ static void seeds_wire_pages(const char *folder) {
     text = NULL;
     status = wire_limits_encode(&limits, &text, &error);
     seeds_wire_put(folder, 'l', "limits", status, text, &error);
+
+    struct wire_token_request token = {.name = "job-1", .role = "agent", .expires_in_s = 3600};
+    memcpy(token.job_prefix, "36199_", 7);
+    text = NULL;
+    status = wire_token_request_encode(&token, &text, &error);
+    seeds_wire_put(folder, 'k', "token", status, text, &error);
 }
 
 int main(int argc, char **argv) {

@@ -90,6 +90,8 @@ static void clients_are_hosts(void **unused) {
     assert_true(client_of("2001:db8::1") == client_of("2001:db8::ffff:2"));
     assert_true(client_of("2001:db8::1") != client_of("2001:db8:0:1::1"));
     assert_true(client_of("::1") != client_of("0.0.0.1"));
+    assert_true(client_of("::ffff:10.0.0.1") == client_of("10.0.0.1"));
+    assert_true(client_of("::ffff:10.0.0.1") != client_of("::ffff:10.0.0.2"));
 }
 
 /* Over any time, what is let through is the burst and what was earned, and no less of it for a
