@@ -4,6 +4,7 @@
 
 #include "cli_chart.h"
 #include "cli_plan.h"
+#include "cli_price.h"
 #include "cli_table.h"
 #include "wire/json_out.h"
 #include "wire/wire.h"
@@ -32,11 +33,12 @@ static double cli_explanation_change(const struct dsched_solution *solution,
 }
 
 /* Why not the others: the best of each class against the chosen one. */
-static void cli_explanation_alternatives(const struct dsched_solution *solution, FILE *stream) {
+static void cli_explanation_alternatives(const struct cli_explanation *in, FILE *stream) {
+    const struct dsched_solution *solution = in->solution;
     (void)fprintf(stream, "alternatives\n");
     for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {
         const struct dsched_candidate *best =
-            cli_plan_alternative(solution, (enum dsched_rule)rule);
+            cli_plan_alternative(solution, (enum dsched_rule)rule, in->is_priced);
         if (best == NULL) {
             continue;
         }
@@ -46,15 +48,22 @@ static void cli_explanation_alternatives(const struct dsched_solution *solution,
         }
         (void)fprintf(stream,
                       "  %-10s would take %+.1f %% of the step, with %s exposed and %.3f updates "
-                      "per step\n",
+                      "per step",
                       dsched_rule_name(best->rule), 100.0 * cli_explanation_change(solution, best),
                       exposed, best->report.updates_per_step_ppm / 1e6);
+        if (in->is_priced) {
+            char progress[16];
+            char cost[16];
+            cli_price_figures(best, progress, cost);
+            (void)fprintf(stream, "; progress %s, cost %s", progress, cost);
+        }
+        (void)fputc('\n', stream);
     }
 }
 
 void cli_explanation_print(const struct cli_explanation *in, FILE *stream) {
     if (in->solution != NULL) {
-        cli_plan_print_solution(in->profile, in->solution, stream);
+        cli_plan_print_solution(in->profile, in->solution, in->is_priced, stream);
     } else {
         cli_explanation_plan(in->plan, stream);
     }
@@ -62,7 +71,7 @@ void cli_explanation_print(const struct cli_explanation *in, FILE *stream) {
     cli_plan_print_packing(in->plan, in->profile, stream);
     if (in->solution != NULL) {
         (void)fputc('\n', stream);
-        cli_explanation_alternatives(in->solution, stream);
+        cli_explanation_alternatives(in, stream);
     }
     if (in->window != NULL) {
         (void)fputc('\n', stream);
@@ -89,12 +98,13 @@ static void cli_explanation_packing_json(const struct dsched_plan *plan, struct 
     json_out_end_array(out);
 }
 
-static void cli_explanation_alternatives_json(const struct dsched_solution *solution,
+static void cli_explanation_alternatives_json(const struct cli_explanation *in,
                                               struct json_out *out) {
+    const struct dsched_solution *solution = in->solution;
     json_out_begin_array(out, "alternatives");
     for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {
         const struct dsched_candidate *best =
-            cli_plan_alternative(solution, (enum dsched_rule)rule);
+            cli_plan_alternative(solution, (enum dsched_rule)rule, in->is_priced);
         if (best == NULL) {
             continue;
         }
@@ -104,6 +114,12 @@ static void cli_explanation_alternatives_json(const struct dsched_solution *solu
         json_out_number(out, "step_change_frac", cli_explanation_change(solution, best));
         json_out_int(out, "exposed_ns", best->report.exposed_ns);
         json_out_number(out, "updates_per_step", best->report.updates_per_step_ppm / 1e6);
+        json_out_number(out, "progress", best->progress_ppm / 1e6);
+        if (best->progress_ppm > 0) {
+            json_out_int(out, "cost_ns", best->cost_ns);
+        } else {
+            json_out_null(out, "cost_ns");
+        }
         json_out_end_object(out);
     }
     json_out_end_array(out);
@@ -123,7 +139,7 @@ enum deft_status cli_explanation_json(const struct cli_explanation *in, char **o
     json_out_text(&text, "schema", "deft.explanation/1");
     cli_explanation_packing_json(in->plan, &text);
     if (in->solution != NULL) {
-        cli_explanation_alternatives_json(in->solution, &text);
+        cli_explanation_alternatives_json(in, &text);
     }
     json_out_raw(&text, in->solution != NULL ? "solution" : "plan", subject);
     json_out_end_object(&text);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cli_price.h"
 #include "cli_table.h"
 
 static void cli_plan_rows(struct cli_table *table, const char *const *headings, size_t n) {
@@ -32,7 +33,7 @@ void cli_plan_print_report(const struct dsched_report *report, uint32_t n_links,
 }
 
 void cli_plan_print_solution(const struct dsched_profile *profile,
-                             const struct dsched_solution *solution, FILE *stream) {
+                             const struct dsched_solution *solution, int is_priced, FILE *stream) {
     const struct dsched_plan *plan = &solution->plan;
     char compute[16];
     char link[16];
@@ -49,13 +50,29 @@ void cli_plan_print_solution(const struct dsched_profile *profile,
                   "chosen", dsched_rule_name(plan->rule), plan->n_buckets, plan->n_generations,
                   dsched_plan_cycle(plan));
     cli_plan_print_report(&solution->report, profile->n_links, stream);
+    if (is_priced) {
+        char progress[16];
+        char cost[16];
+        cli_price_figures(&solution->candidates[solution->chosen], progress, cost);
+        (void)fprintf(stream,
+                      "%-16s %s per sample of exact's; %s for what an iteration of exact does\n",
+                      "progress", progress, cost);
+    }
 }
 
-void cli_plan_print_candidates(const struct dsched_solution *solution, FILE *stream) {
+void cli_plan_print_candidates(const struct dsched_solution *solution, int is_priced,
+                               FILE *stream) {
     static const char *const headings[] = {"",        "rule",  "max merge", "step",   "exposed",
                                            "updates", "delay", "memory",    "verdict"};
+    static const char *const priced[] = {"",         "rule",    "max merge", "step",
+                                         "exposed",  "updates", "delay",     "memory",
+                                         "progress", "cost",    "verdict"};
     struct cli_table table;
-    cli_plan_rows(&table, headings, sizeof(headings) / sizeof(headings[0]));
+    if (is_priced) {
+        cli_plan_rows(&table, priced, sizeof(priced) / sizeof(priced[0]));
+    } else {
+        cli_plan_rows(&table, headings, sizeof(headings) / sizeof(headings[0]));
+    }
     for (uint32_t i = 0; i < solution->n_candidates && i < DSCHED_MAX_CANDIDATES; i++) {
         const struct dsched_candidate *candidate = &solution->candidates[i];
         char step[16];
@@ -72,6 +89,13 @@ void cli_plan_print_candidates(const struct dsched_solution *solution, FILE *str
         cli_table_add(&table, "%.3f", candidate->report.updates_per_step_ppm / 1e6);
         cli_table_add(&table, "%.2f", candidate->report.mean_delay_milli / 1e3);
         cli_table_add(&table, "%s", memory);
+        if (is_priced) {
+            char progress[16];
+            char cost[16];
+            cli_price_figures(candidate, progress, cost);
+            cli_table_add(&table, "%s", progress);
+            cli_table_add(&table, "%s", cost);
+        }
         cli_table_add(&table, "%s", dsched_verdict_name(candidate->verdict));
     }
     (void)fprintf(stream, "candidates (* chosen, x breaks a limit), and the figure each lost by\n");
@@ -95,13 +119,15 @@ struct cli_plan_packing cli_plan_packing(const struct dsched_plan *plan, uint32_
 }
 
 const struct dsched_candidate *cli_plan_alternative(const struct dsched_solution *solution,
-                                                    enum dsched_rule rule) {
+                                                    enum dsched_rule rule, int is_priced) {
     const struct dsched_candidate *best = NULL;
+    int64_t best_ns = 0;
     for (uint32_t i = 0; i < solution->n_candidates; i++) {
         const struct dsched_candidate *candidate = &solution->candidates[i];
-        if (candidate->rule == rule && candidate->feasible &&
-            (best == NULL || candidate->report.step_ns < best->report.step_ns)) {
+        int64_t ns = is_priced ? candidate->cost_ns : candidate->report.step_ns;
+        if (candidate->rule == rule && candidate->feasible && (best == NULL || ns < best_ns)) {
             best = candidate;
+            best_ns = ns;
         }
     }
     return best != &solution->candidates[solution->chosen] ? best : NULL;

@@ -55,8 +55,9 @@ static enum deft_status cli_policy_limited(const struct dsched_planner_options *
         dsched_solution_done(solution);
     }
     if (status == DEFT_OK) {
-        (void)snprintf(out->note, sizeof(out->note), "limits: merge %u, delay %u, jitter %u ppm",
-                       options->max_merge, options->max_delay, options->jitter_ppm);
+        (void)snprintf(out->note, sizeof(out->note), "limits: merge %u, delay %u, jitter %u ppm%s",
+                       options->max_merge, options->max_delay, options->jitter_ppm,
+                       options->progress != NULL ? "; chosen by progress" : "");
     }
     free(solution);
     return status;

@@ -146,10 +146,30 @@ static uint32_t cli_profile_rules(const struct argp_state *state, const char *li
     return rules;
 }
 
+static void cli_profile_progress(const struct argp_state *state, struct cli_planner *planner) {
+    struct dsched_error reason = {{0}};
+    struct dsched_planner_options *options = &planner->options;
+    if (!planner->price.is_given) {
+        return;
+    }
+    if (dsched_progress_predict(&planner->price.inputs, options->max_merge, options->max_delay,
+                                &planner->progress, &reason) != DSCHED_OK) {
+        argp_error(state, "%s", reason.text);
+    }
+    options->progress = &planner->progress;
+    planner->is_given = 1;
+}
+
 static error_t cli_profile_parse(int key, char *argument, struct argp_state *state) {
     struct cli_planner *planner = state->input;
     struct dsched_planner_options *options = &planner->options;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &planner->price;
+        return 0;
+    case ARGP_KEY_END:
+        cli_profile_progress(state, planner);
+        return 0;
     case CLI_PROFILE_MAX_MERGE:
         options->max_merge =
             (uint32_t)cli_number(state, "--max-merge", argument, 1, DSCHED_MAX_MERGE);
@@ -175,8 +195,9 @@ static error_t cli_profile_parse(int key, char *argument, struct argp_state *sta
     return 0;
 }
 
-const struct argp cli_profile_planner_argp = {.options = cli_profile_table,
-                                              .parser = cli_profile_parse};
+static const struct argp_child cli_profile_children[] = {{&cli_price_argp, 0, NULL, 0}, {0}};
+const struct argp cli_profile_planner_argp = {
+    .options = cli_profile_table, .parser = cli_profile_parse, .children = cli_profile_children};
 
 enum deft_status cli_profile_failed(enum dsched_status status, const struct dsched_error *reason,
                                     struct deft_error *error) {

@@ -10,6 +10,8 @@
 #include <dsched/planner.h>
 #include <dsched/profile.h>
 
+#include "cli_price.h"
+
 /* The largest profile that limits.h allows, 65,536 tensors, is about 14 MB of JSON. */
 #define CLI_PROFILE_MAX_BYTES (64u << 20)
 
@@ -23,11 +25,14 @@ DEFT_NODISCARD enum deft_status cli_profile_text(const char *path, char **out, s
 DEFT_NODISCARD enum deft_status cli_profile_read(const char *path, struct dsched_profile *out,
                                                  struct deft_error *error);
 
-/* --max-merge --max-delay --rules --max-pending-bytes --jitter, as an argp child whose input is a
- * struct cli_planner with its options filled in. */
+/* --max-merge --max-delay --rules --max-pending-bytes --jitter and those of cli_price.h, as an argp
+ * child whose input is a struct cli_planner with its options filled in. Not to be moved after that:
+ * options.progress points into it when statistics were given. */
 struct cli_planner {
     struct dsched_planner_options options;
     int is_given; /* one of them was on the command line */
+    struct cli_price price;
+    struct dsched_progress progress;
 };
 extern const struct argp cli_profile_planner_argp;
 

@@ -141,8 +141,11 @@ static enum deft_status cmd_explain_profile(const struct cmd_explain_input *inpu
     }
     enum deft_status status = cli_profile_solve(profile, &input->planner.options, solution, error);
     if (status == DEFT_OK) {
-        const struct cli_explanation subject = {
-            .plan = &solution->plan, .profile = profile, .solution = solution};
+        const struct cli_explanation subject = {.plan = &solution->plan,
+                                                .profile = profile,
+                                                .solution = solution,
+                                                .is_priced =
+                                                    input->planner.options.progress != NULL};
         status = cmd_explain_show(input, subject, error);
         dsched_solution_done(solution);
     }

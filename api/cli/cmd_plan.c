@@ -62,6 +62,7 @@ static enum deft_status cmd_plan_show(const struct cmd_plan_input *input,
                                       struct deft_error *error) {
     struct dsched_window window = {0};
     struct dsched_outcome outcome = {0};
+    int is_priced = input->planner.options.progress != NULL;
     enum deft_status status = DEFT_OK;
     if (!input->files.json || input->html != NULL) {
         status = cli_policy_plan(&solution->plan, profile, &window, &outcome, error);
@@ -74,9 +75,9 @@ static enum deft_status cmd_plan_show(const struct cmd_plan_input *input,
     if (status == DEFT_OK && input->files.json) {
         status = cmd_plan_json(solution, error);
     } else if (status == DEFT_OK) {
-        cli_plan_print_solution(profile, solution, stdout);
+        cli_plan_print_solution(profile, solution, is_priced, stdout);
         (void)putchar('\n');
-        cli_plan_print_candidates(solution, stdout);
+        cli_plan_print_candidates(solution, is_priced, stdout);
         (void)putchar('\n');
         cli_chart_print(profile, &window, stdout);
     }

@@ -48,7 +48,8 @@ DEFT_NODISCARD enum deft_status wire_plan_decode(const char *text, size_t n_byte
                                                  struct dsched_plan *out, struct deft_error *error);
 DEFT_NODISCARD enum deft_status wire_plan_encode(const struct dsched_plan *plan, char **out,
                                                  struct deft_error *error);
-/* Candidates and the reason of the choice, for /explain and `deft plan --json`. */
+/* Candidates and the reason of the choice, for /explain and `deft plan --json`. Each has its
+ * progress relative to exact and its cost_ns, null where there is no progress. */
 DEFT_NODISCARD enum deft_status wire_solution_encode(const struct dsched_solution *solution,
                                                      char **out, struct deft_error *error);
 

@@ -22,6 +22,12 @@ enum deft_status wire_solution_encode(const struct dsched_solution *solution, ch
         json_out_bool(&text, "feasible", candidate->feasible);
         json_out_text(&text, "verdict", verdict != NULL ? verdict : "unknown");
         json_out_int(&text, "margin_step_ns", candidate->margin_step_ns);
+        json_out_number(&text, "progress", candidate->progress_ppm / 1e6);
+        if (candidate->progress_ppm > 0) {
+            json_out_int(&text, "cost_ns", candidate->cost_ns);
+        } else {
+            json_out_null(&text, "cost_ns");
+        }
         json_out_number(&text, "gap", candidate->gap_ppm / 1e6);
         wire_figures_write(&candidate->report, n_links, &text);
         json_out_end_object(&text);
