@@ -37,6 +37,7 @@ struct figures {
 };
 
 static void figures_of(const char *json, struct figures *out) {
+    *out = (struct figures){0};
     out->n = numbers(json, "margin_step_ns", out->step_ns, MANY);
     assert_true(out->n > 0);
     assert_int_equal(numbers(json, "progress", out->progress, MANY), out->n);
