@@ -268,7 +268,7 @@ def texts(found):
 
 
 def percent(value):
-    return f"{100 * value:.1f} %" if value < 10 else f"{value:.2g} times"
+    return f"{100 * value:.1f} %" if value < 10 else f"{value:,.0f} times"
 
 
 def draw(found):
