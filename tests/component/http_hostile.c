@@ -60,7 +60,8 @@ static void ten_thousand_headers_are_too_many(void **unused) {
     memcpy(text, head, sizeof(head));
     size_t n = sizeof(head) - 1;
     for (int i = 0; i < N_LINES; i++) {
-        (void)snprintf(text + n, LINE_BYTES + 1, "X-%05d: %05d\r\n", i, i);
+        (void)snprintf(text + n, LINE_BYTES + 1, "X-%05u: %05u\r\n", (unsigned)i % 100000,
+                       (unsigned)i % 100000);
         n += LINE_BYTES;
     }
     memcpy(text + n, "\r\n", 3);
@@ -174,7 +175,7 @@ static void requests_in_a_row_are_answered_in_order(void **unused) {
     int fd = talk_connect(f.port);
     talk_send(fd, text, n);
     for (int i = 0; i < N; i++) {
-        char wanted[8];
+        char wanted[16];
         (void)snprintf(wanted, sizeof(wanted), "n%02d", i);
         free(talk_read_up_to(fd, wanted));
     }
