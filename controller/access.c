@@ -19,7 +19,8 @@ struct access {
     pthread_rwlock_t lock;
     uint64_t revision;
     size_t n;
-    struct access_entry *entries; /* [n], those that are not revoked */
+    struct access_entry *entries;          /* [n], those that are not revoked, by hash */
+    const struct access_entry **by_number; /* [n] */
 };
 
 /* --- the table ---------------------------------------------------------------------------------
@@ -29,7 +30,13 @@ struct access_table {
     size_t n;
     size_t capacity;
     struct access_entry *entries;
+    const struct access_entry **by_number;
 };
+
+static void access_table_done(struct access_table *table) {
+    free(table->entries);
+    free(table->by_number);
+}
 
 static enum access_role access_role_of(const char *name) {
     return strcmp(name, "operator") == 0 ? ACCESS_OPERATOR
@@ -66,6 +73,38 @@ static int access_compare(const void *a, const void *b) {
     return memcmp(a, b, STORE_TOKEN_HASH_BYTES);
 }
 
+static int access_compare_numbers(const void *a, const void *b) {
+    uint64_t left = (*(const struct access_entry *const *)a)->user.number;
+    uint64_t right = (*(const struct access_entry *const *)b)->user.number;
+    return left < right ? -1 : left > right;
+}
+
+static enum deft_status access_read(struct store *store, struct access_table *out,
+                                    struct deft_error *error) {
+    struct access_table table = {0};
+    enum deft_status status = store_read_tokens(store, access_add, &table, error);
+    if (status == DEFT_OK && table.n > 0) {
+        qsort(table.entries, table.n, sizeof(*table.entries), access_compare);
+        table.by_number = calloc(table.n, sizeof(const struct access_entry *));
+        for (size_t i = 0; i < table.n && table.by_number != NULL; i++) {
+            table.by_number[i] = &table.entries[i];
+        }
+        if (table.by_number == NULL) {
+            status = DEFT_NO_MEMORY;
+        } else {
+            qsort(table.by_number, table.n, sizeof(const struct access_entry *),
+                  access_compare_numbers);
+        }
+    }
+    if (status != DEFT_OK) {
+        access_table_done(&table);
+        return status == DEFT_NO_MEMORY ? deft_fail(error, status, 0, "no memory for tokens")
+                                        : status;
+    }
+    *out = table;
+    return DEFT_OK;
+}
+
 enum deft_status access_refresh(struct access *access, struct deft_error *error) {
     struct access_table table = {0};
     uint64_t revision = 0;
@@ -80,25 +119,21 @@ enum deft_status access_refresh(struct access *access, struct deft_error *error)
         return DEFT_OK;
     }
     /* What changes between the two reads is in the table and is read once more. */
-    status = store_read_tokens(access->store, access_add, &table, error);
+    status = access_read(access->store, &table, error);
     if (status != DEFT_OK) {
-        free(table.entries);
-        return status == DEFT_NO_MEMORY ? deft_fail(error, status, 0, "no memory for tokens")
-                                        : status;
-    }
-    if (table.n > 0) {
-        qsort(table.entries, table.n, sizeof(*table.entries), access_compare);
+        return status;
     }
     (void)pthread_rwlock_wrlock(&access->lock);
     if (revision > access->revision) { /* another thread may have been faster */
-        struct access_entry *old = access->entries;
+        struct access_table old = {.entries = access->entries, .by_number = access->by_number};
         access->entries = table.entries;
+        access->by_number = table.by_number;
         access->n = table.n;
         access->revision = revision;
-        table.entries = old;
+        table = old;
     }
     (void)pthread_rwlock_unlock(&access->lock);
-    free(table.entries);
+    access_table_done(&table);
     return DEFT_OK;
 }
 
@@ -129,6 +164,7 @@ void access_close(struct access *access) {
     if (access != NULL) {
         (void)pthread_rwlock_destroy(&access->lock);
         free(access->entries);
+        free(access->by_number);
         free(access);
     }
 }
@@ -174,13 +210,29 @@ int access_holds(struct access *access, uint64_t number, int64_t now_ns) {
     if (number == 0) {
         return access_is_open(access);
     }
+    const struct access_entry wanted = {.user.number = number};
+    const struct access_entry *key = &wanted;
     (void)pthread_rwlock_rdlock(&access->lock);
-    for (size_t i = 0; i < access->n && !holds; i++) {
-        const struct access_entry *entry = &access->entries[i];
-        holds = entry->user.number == number && access_is_live(entry, now_ns);
-    }
+    const struct access_entry *const *found =
+        access->n > 0 ? bsearch(&key, access->by_number, access->n,
+                                sizeof(const struct access_entry *), access_compare_numbers)
+                      : NULL;
+    holds = found != NULL && access_is_live(*found, now_ns);
     (void)pthread_rwlock_unlock(&access->lock);
     return holds;
+}
+
+int access_has_changed(struct access *access, struct access_mark *mark, int64_t now_ns) {
+    (void)pthread_rwlock_rdlock(&access->lock);
+    int changed = mark->at_ns == 0 || mark->revision != access->revision;
+    for (size_t i = 0; i < access->n && !changed; i++) {
+        int64_t expires_ns = access->entries[i].expires_ns;
+        changed = expires_ns > mark->at_ns && expires_ns <= now_ns;
+    }
+    int again = mark->again;
+    *mark = (struct access_mark){.revision = access->revision, .at_ns = now_ns, .again = changed};
+    (void)pthread_rwlock_unlock(&access->lock);
+    return changed || again;
 }
 
 int access_is_for(const struct access_user *user, const char *job) {

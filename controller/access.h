@@ -38,6 +38,15 @@ int access_find(struct access *access, const char *token, size_t n_bytes, int64_
                 struct access_user *out);
 /* 1 while the token of this number is live; 0 stands for everybody. */
 int access_holds(struct access *access, uint64_t number, int64_t now_ns);
+/* 1 when a token has ended since the mark was made, or may have, and once more at the next call:
+ * who was let in just before may have opened something since. Makes the mark anew. A zeroed
+ * mark: 1. */
+struct access_mark {
+    uint64_t revision;
+    int64_t at_ns;
+    int again;
+};
+int access_has_changed(struct access *access, struct access_mark *mark, int64_t now_ns);
 /* 1 when an agent with this token may speak for the job. */
 int access_is_for(const struct access_user *user, const char *job);
 /* Tokens that are neither revoked nor expired. */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/parse.h"
 #include "base/state_dir.h"
@@ -200,6 +201,7 @@ struct main_parts {
     const sigset_t *signals;
     struct service service;
     struct http_server *server;
+    struct access_mark mark; /* when streams were last looked at */
 };
 
 static void main_reload(struct main_parts *parts) {
@@ -220,7 +222,9 @@ static void main_look_at_tokens(struct main_parts *parts) {
     if (access_refresh(parts->service.access, &error) != DEFT_OK) {
         log_line(parts->log, LOG_LEVEL_DEBUG, "the tokens cannot be read: %s", error.text);
     }
-    http_server_check_streams(parts->server, service_keeps_stream, &parts->service);
+    if (access_has_changed(parts->service.access, &parts->mark, clock_wall_ns())) {
+        http_server_check_streams(parts->server, service_keeps_stream, &parts->service);
+    }
 }
 
 /* Signals are blocked everywhere and waited for here: no handler, no race. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -53,15 +54,19 @@ static void make_certificates(struct setting *s) {
     certificate_write(&s->own, s->crt_file, s->key_file);
 }
 
-/* What a program prints; malloc'ed. */
-static char *run(const char *const *argv, int *out_status) {
+/* What a program prints; malloc'ed. `environment` may be NULL. */
+static char *run_in(const char *const *argv, const char *const *environment, int *out_status) {
     struct child child;
-    child_start(&child, argv, NULL, -1, 1);
+    child_start(&child, argv, environment, -1, 1);
     *out_status = child_wait(&child);
     char *text = strdup(child.output);
     assert_non_null(text);
     child_free(&child);
     return text;
+}
+
+static char *run(const char *const *argv, int *out_status) {
+    return run_in(argv, NULL, out_status);
 }
 
 /* Makes a token beside the controller and puts it into a file. */
@@ -275,10 +280,59 @@ static void agents_do_not_talk_to_strangers(void **unused) {
     tear_down(&s);
 }
 
+/* The token beside the port file is for the controller of that file, and for no other, even if it
+ * is the same one by another name. */
+static void the_users_own_controller_is_shown_its_token(void **unused) {
+    struct setting s = {0};
+    char state[96];
+    char port_file[128];
+    char token_file[128];
+    char home[128];
+    char named[64];
+    int status = 0;
+    (void)unused;
+    (void)snprintf(s.dir, sizeof(s.dir), "/tmp/deft-secure-process-XXXXXX");
+    assert_non_null(mkdtemp(s.dir));
+    path_in(&s, "deft", state);
+    assert_int_equal(mkdir(state, 0700), 0);
+    (void)snprintf(port_file, sizeof(port_file), "%s/controller.port", state);
+    (void)snprintf(token_file, sizeof(token_file), "%s/controller.token", state);
+    (void)snprintf(home, sizeof(home), "XDG_STATE_HOME=%s", s.dir);
+    s.options[0] = "--port-file";
+    s.options[1] = port_file;
+    controller_child_prepare(&s.controller, s.options);
+    make_token(&s, "me", "viewer", NULL, token_file);
+    controller_child_launch(&s.controller);
+    int64_t deadline_ns = clock_monotonic_ns() + testing_deadline_ns(30);
+    while (access(port_file, F_OK) != 0 && clock_monotonic_ns() < deadline_ns) {
+    }
+    (void)snprintf(named, sizeof(named), "DEFT_CONTROLLER=http://127.0.0.1:%u", s.controller.port);
+    const char *argv[] = {DEFT, "jobs", NULL};
+    const char *own[] = {home, "DEFT_CONTROLLER=", "DEFT_TOKEN=", NULL};
+    const char *other[] = {home, named, NULL};
+    const char *mistaken[] = {home, "DEFT_CONTROLLER=", "DEFT_TOKEN=deft_other", NULL};
+    free(run_in(argv, own, &status));
+    assert_int_equal(status, 0);
+    char *text = run_in(argv, other, &status);
+    assert_int_equal(status, 1);
+    assert_non_null(strstr(text, "this needs 'Authorization"));
+    free(text);
+    text = run_in(argv, mistaken, &status);
+    assert_int_equal(status, 1);
+    assert_non_null(strstr(text, "unknown, expired or revoked"));
+    free(text);
+    (void)unlink(port_file);
+    (void)unlink(token_file);
+    assert_int_equal(rmdir(state), 0);
+    assert_int_equal(rmdir(s.dir), 0);
+    controller_child_stop(&s.controller);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(jobs_are_followed_over_tls),
     cmocka_unit_test(tokens_are_replaced_while_a_job_runs),
     cmocka_unit_test(certificates_are_replaced_while_a_job_runs),
     cmocka_unit_test(agents_do_not_talk_to_strangers),
+    cmocka_unit_test(the_users_own_controller_is_shown_its_token),
 };
 TESTING_MAIN(cases)
