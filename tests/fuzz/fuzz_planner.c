@@ -59,9 +59,20 @@ static void roll_link(struct dice *dice, uint32_t number, struct dsched_link *li
     }
 }
 
+/* Prices from 0 to beyond any sense; what is not rolled is 0. */
+static void roll_progress(struct dice *dice, struct dsched_progress *table) {
+    for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {
+        for (uint32_t i = 0; i <= DSCHED_MAX_MERGE && dice->next < dice->end; i++) {
+            table->merge_ppm[rule][i] = (uint32_t)roll_size(dice, UINT32_MAX);
+            table->delay_ppm[rule][i] = (uint32_t)roll_size(dice, UINT32_MAX);
+        }
+    }
+}
+
 static void plan(const struct dsched_profile *profile, struct dice *dice) {
     static struct dsched_solution solution; /* large; the target runs on one thread */
     struct dsched_planner_options options;
+    struct dsched_progress progress = {0};
     struct dsched_error error = {.text = ""};
     uint64_t elements[MAX_TENSORS];
     uint8_t dtypes[MAX_TENSORS];
@@ -72,6 +83,10 @@ static void plan(const struct dsched_profile *profile, struct dice *dice) {
     options.max_merge = 1 + roll(dice, DSCHED_MAX_MERGE);
     options.max_delay = roll(dice, DSCHED_MAX_DELAY + 1);
     options.max_pending_bytes = roll(dice, 2) == 0 ? 0 : roll_size(dice, UINT64_MAX);
+    if (roll(dice, 2) == 1) {
+        roll_progress(dice, &progress);
+        options.progress = &progress;
+    }
     for (uint32_t i = 0; i < profile->n_tensors; i++) {
         elements[i] = profile->tensors[i].elements;
         dtypes[i] = (uint8_t)profile->tensors[i].dtype;
@@ -90,6 +105,8 @@ static void plan(const struct dsched_profile *profile, struct dice *dice) {
     for (uint32_t g = 0; g < solution.plan.n_generations; g++) {
         fuzzing_require(solution.plan.merge[g] <= options.max_merge, "merges keep their limit");
     }
+    fuzzing_require(solution.candidates[solution.chosen].progress_ppm > 0,
+                    "what is chosen makes progress");
     fuzzing_require(dsched_plan_max_delay(&solution.plan) <= options.max_delay ||
                         solution.plan.rule == DSCHED_EXACT,
                     "delays keep their limit");
