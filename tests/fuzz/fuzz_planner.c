@@ -59,6 +59,8 @@ static void roll_link(struct dice *dice, uint32_t number, struct dsched_link *li
     }
 }
 
+_Static_assert(DSCHED_MAX_MERGE == DSCHED_MAX_DELAY, "one loop fills both factors");
+
 /* Prices from 0 to beyond any sense; what is not rolled is 0. */
 static void roll_progress(struct dice *dice, struct dsched_progress *table) {
     for (uint32_t rule = 0; rule < DSCHED_N_RULES; rule++) {

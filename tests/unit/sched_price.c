@@ -19,6 +19,8 @@
 #define SEARCH_FRAC 0.06
 #define MAX_BYTES   (1u << 18)
 
+_Static_assert(DSCHED_MAX_MERGE == DSCHED_MAX_DELAY, "one loop fills both factors");
+
 struct job {
     struct dsched_profile profile;
     struct dsched_planner_options options;
