@@ -19,8 +19,8 @@ static const char *const mend_stand_ins[] = {
     " WHERE NOT EXISTS (SELECT 1 FROM incarnations i WHERE i.id = x.incarnation)",
     "INSERT INTO jobs (id, user, state, mode, max_merge, max_delay, summary, created_ns, "
     "updated_ns)"
-    " SELECT DISTINCT job, '', 'lost', 'observe', 1, 0, '', ?1, ?1 FROM incarnations i"
-    " WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = i.job)",
+    " SELECT job, '', 'lost', 'observe', 1, 0, '', ?1, ?1 FROM (SELECT job FROM incarnations UNION"
+    " SELECT job FROM job_keep) x WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = x.job)",
     /* What an agent has sent is known by what there is of it. */
     "INSERT INTO agents (incarnation, agent, committed_seq, registered_ns)"
     " SELECT incarnation, agent, max(seq), ?1 FROM (SELECT incarnation, agent, seq FROM ops"
@@ -30,7 +30,6 @@ static const char *const mend_stand_ins[] = {
 };
 
 static const char *const mend_books[] = {
-    "DELETE FROM job_keep WHERE job NOT IN (SELECT id FROM jobs)",
     "INSERT OR IGNORE INTO ends SELECT incarnation, rank, max(kind = 'failed') FROM events"
     " WHERE kind IN ('finished', 'failed') GROUP BY incarnation, rank",
     "INSERT OR IGNORE INTO activations SELECT incarnation, plan_seq, min(iteration) FROM events"
@@ -38,10 +37,28 @@ static const char *const mend_books[] = {
     "INSERT OR IGNORE INTO sequences VALUES ('incarnations', 0)",
     "UPDATE sequences SET last = max(last, (SELECT coalesce(max(id), 0) FROM incarnations))"
     " WHERE name = 'incarnations'",
+    /* Pages that were free may have been taken for some that were lost: roll-ups that were made
+       again, and rows that had been removed. */
+    "DELETE FROM rollups WHERE (incarnation, period_s, first) IN (SELECT incarnation, period_s, "
+    "first"
+    " FROM (SELECT incarnation, period_s, first, max(last) OVER (PARTITION BY incarnation, period_s"
+    " ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM rollups)"
+    " WHERE first <= before)",
     "DELETE FROM upkeep WHERE incarnation NOT IN (SELECT id FROM incarnations)",
-    "INSERT INTO upkeep (incarnation, newest) SELECT incarnation, -1 FROM (SELECT incarnation FROM"
-    " iterations UNION SELECT incarnation FROM rollups) x WHERE NOT EXISTS (SELECT 1 FROM upkeep u"
-    " WHERE u.incarnation = x.incarnation)",
+    /* Rows count from where none is missing that a roll-up has seen. */
+    "INSERT INTO upkeep (incarnation, newest, raw_from) SELECT incarnation, -1, max("
+    " coalesce((SELECT max(last) + 1 FROM rollups r WHERE r.incarnation = x.incarnation AND "
+    "period_s"
+    " = 3600), 0), coalesce((SELECT max(last) + 1 FROM rollups r WHERE r.incarnation = "
+    "x.incarnation"
+    " AND period_s = 60 AND n_iterations > (SELECT count(DISTINCT iteration) FROM iterations t "
+    "WHERE"
+    " t.incarnation = x.incarnation AND iteration BETWEEN r.first AND r.last)), 0))"
+    " FROM (SELECT incarnation FROM iterations UNION SELECT incarnation FROM rollups) x"
+    " WHERE NOT EXISTS (SELECT 1 FROM upkeep u WHERE u.incarnation = x.incarnation)",
+    "DELETE FROM iterations WHERE (incarnation, iteration, rank) IN (SELECT t.incarnation,"
+    " t.iteration, t.rank FROM upkeep u JOIN iterations t ON t.incarnation = u.incarnation AND"
+    " t.iteration < u.raw_from)",
     /* Roll-ups say how far they go. */
     "UPDATE upkeep SET"
     " hours_to = max(hours_to, coalesce((SELECT max(last) FROM rollups r WHERE r.incarnation ="

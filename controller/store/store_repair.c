@@ -21,12 +21,13 @@ struct repair_column {
     char name[STORE_FILE_NAME_BYTES];
     char type; /* first letter of INTEGER, REAL, TEXT, BLOB */
     int may_be_null;
-    int may_be_absent; /* rows that were written before the column was added end before it */
     int is_rowid;
 };
 struct repair_table {
     char name[STORE_FILE_NAME_BYTES];
     int has_rowid;
+    int has_root;
+    unsigned n_at_first; /* columns that it was made with: older rows end there */
     unsigned n_columns;
     struct repair_column columns[REPAIR_MAX_COLUMNS];
     sqlite3_stmt *inserts[REPAIR_MAX_COLUMNS + 1]; /* by the number of values */
@@ -56,7 +57,7 @@ struct repair {
 static enum deft_status repair_list_columns(struct repair *repair, struct repair_table *table,
                                             struct deft_error *error) {
     sqlite3_stmt *s = store_db_statement(
-        repair->to, "SELECT c.name, c.type, c.\"notnull\", c.dflt_value IS NOT NULL, c.pk, l.wr,"
+        repair->to, "SELECT c.name, c.type, c.\"notnull\", c.pk, l.wr,"
                     " (SELECT count(*) FROM pragma_table_info(?1) WHERE pk > 0)"
                     " FROM pragma_table_info(?1) c, pragma_table_list(?1) l WHERE l.schema = 'main'"
                     " ORDER BY c.cid");
@@ -68,17 +69,25 @@ static enum deft_status repair_list_columns(struct repair *repair, struct repair
         struct repair_column *column = &table->columns[table->n_columns++];
         (void)snprintf(column->name, sizeof(column->name), "%s", store_db_text(s, 0));
         column->type = store_db_text(s, 1)[0];
-        table->has_rowid = sqlite3_column_int(s, 5) == 0;
-        column->is_rowid = table->has_rowid && sqlite3_column_int(s, 4) == 1 &&
-                           sqlite3_column_int(s, 6) == 1 && column->type == 'I';
+        table->has_rowid = sqlite3_column_int(s, 4) == 0;
+        column->is_rowid = table->has_rowid && sqlite3_column_int(s, 3) == 1 &&
+                           sqlite3_column_int(s, 5) == 1 && column->type == 'I';
         column->may_be_null = sqlite3_column_int(s, 2) == 0 || column->is_rowid;
-        column->may_be_absent =
-            sqlite3_column_int(s, 4) == 0 && (column->may_be_null || sqlite3_column_int(s, 3));
     }
     (void)sqlite3_reset(s);
     return DEFT_OK;
 }
 
+static struct repair_table *repair_named(struct repair *repair, const char *name) {
+    for (unsigned i = 0; i < repair->n_tables; i++) {
+        if (strcmp(repair->tables[i].name, name) == 0) {
+            return &repair->tables[i];
+        }
+    }
+    return NULL;
+}
+
+/* The tables that a step of the schema has made, and what it has added to others. */
 static enum deft_status repair_list_tables(struct repair *repair, struct deft_error *error) {
     enum deft_status status = DEFT_OK;
     sqlite3_stmt *s = store_db_statement(
@@ -86,13 +95,20 @@ static enum deft_status repair_list_tables(struct repair *repair, struct deft_er
     if (s == NULL) {
         return store_db_fail(repair->to, "be read", error);
     }
-    while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW &&
-           repair->n_tables < REPAIR_MAX_TABLES) {
-        struct repair_table *table = &repair->tables[repair->n_tables];
-        table->saved = &repair->report->tables[repair->n_tables++];
-        (void)snprintf(table->name, sizeof(table->name), "%s", store_db_text(s, 0));
-        memcpy(table->saved->name, table->name, sizeof(table->name));
-        status = repair_list_columns(repair, table, error);
+    while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW) {
+        struct repair_table *table = repair_named(repair, store_db_text(s, 0));
+        int is_new = table == NULL && repair->n_tables < REPAIR_MAX_TABLES;
+        if (is_new) {
+            table = &repair->tables[repair->n_tables];
+            table->saved = &repair->report->tables[repair->n_tables++];
+            (void)snprintf(table->name, sizeof(table->name), "%s", store_db_text(s, 0));
+            memcpy(table->saved->name, table->name, sizeof(table->name));
+        }
+        if (table != NULL) {
+            table->n_columns = 0;
+            status = repair_list_columns(repair, table, error);
+            table->n_at_first = is_new ? table->n_columns : table->n_at_first;
+        }
     }
     repair->report->n_tables = repair->n_tables;
     (void)sqlite3_reset(s);
@@ -111,13 +127,16 @@ static enum deft_status repair_make(struct repair *repair, const char *name,
                                "PRAGMA foreign_keys = OFF",
                                error);
     }
-    if (status == DEFT_OK) {
-        status = store_migrate_to(repair->to, version, error);
+    for (size_t step = 1; step <= version && status == DEFT_OK; step++) {
+        status = store_migrate_to(repair->to, step, error);
+        if (status == DEFT_OK) {
+            status = repair_list_tables(repair, error);
+        }
     }
     if (status == DEFT_OK && version >= 3) { /* made full by its step */
         status = store_db_exec(repair->to, "DELETE FROM sequences", error);
     }
-    return status == DEFT_OK ? repair_list_tables(repair, error) : status;
+    return status;
 }
 
 static sqlite3_stmt *repair_insert(struct repair *repair, struct repair_table *table, unsigned n) {
@@ -187,12 +206,11 @@ static int repair_column_fits(const struct repair_column *column,
 
 static int repair_fits(const struct repair_table *table, const struct store_salvage_row *row) {
     if (row->has_rowid != table->has_rowid || row->n_values > table->n_columns ||
-        row->n_values == 0) {
+        row->n_values < table->n_at_first) {
         return 0;
     }
-    for (unsigned i = 0; i < table->n_columns; i++) {
-        if (i < row->n_values ? !repair_column_fits(&table->columns[i], &row->values[i])
-                              : !table->columns[i].may_be_absent) {
+    for (unsigned i = 0; i < row->n_values; i++) {
+        if (!repair_column_fits(&table->columns[i], &row->values[i])) {
             return 0;
         }
     }
@@ -278,6 +296,9 @@ static enum deft_status repair_trees(struct repair *repair, struct deft_error *e
         struct store_salvage_count count = {0};
         const struct repair_root *root = &repair->roots[i];
         repair->table = root->table;
+        if (root->table >= 0) {
+            repair->tables[root->table].has_root = 1;
+        }
         status = store_salvage_tree(repair->salvage, root->page,
                                     root->table >= 0 ? repair_row : repair_nothing, repair, &count,
                                     error);
@@ -307,6 +328,16 @@ static enum deft_status repair_guess(void *context, const struct store_salvage_r
     return DEFT_OK;
 }
 
+/* Of several tables, that which misses pages. */
+static uint64_t repair_narrow(const struct repair *repair, uint64_t may_be) {
+    uint64_t broken = 0;
+    for (unsigned i = 0; i < repair->n_tables; i++) {
+        const struct repair_table *table = &repair->tables[i];
+        broken |= (uint64_t)(table->saved->n_bad_pages > 0 || !table->has_root) << i;
+    }
+    return (may_be & (may_be - 1)) != 0 ? may_be & broken : may_be;
+}
+
 /* A page whose rows all fit one table, and no other, is taken for that table's. */
 static enum deft_status repair_stray(struct repair *repair, uint32_t page,
                                      struct deft_error *error) {
@@ -318,6 +349,7 @@ static enum deft_status repair_stray(struct repair *repair, uint32_t page,
     if (status != DEFT_OK || repair->n_on_page == 0) {
         return status;
     }
+    repair->may_be = repair_narrow(repair, repair->may_be);
     if (repair->may_be == 0 || (repair->may_be & (repair->may_be - 1)) != 0) {
         repair->report->n_unknown_pages++;
         return DEFT_OK;

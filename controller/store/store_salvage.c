@@ -148,7 +148,10 @@ void store_salvage_skip_free(struct store_salvage *salvage) {
          n++) {
         uint32_t n_leaves = salvage_u32(salvage->page + 4);
         salvage->seen[trunk] = 1;
-        for (uint32_t i = 0; i < n_leaves && 8 + 4 * i + 4 <= salvage->page_bytes; i++) {
+        if (n_leaves > salvage->usable_bytes / 4 - 2) {
+            break; /* damaged: what follows are no numbers of pages */
+        }
+        for (uint32_t i = 0; i < n_leaves; i++) {
             uint32_t leaf = salvage_u32(salvage->page + 8 + (size_t)4 * i);
             if (leaf > 1 && leaf <= salvage->n_pages) {
                 salvage->seen[leaf] = 1;
