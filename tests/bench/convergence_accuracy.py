@@ -1,7 +1,7 @@
 """Part of tests/bench/convergence: exact against plans that the controller chooses, three tasks.
 
-Tasks, training and gaps are those of tests/bench/accuracy; a perceptron is added. Which plan a job
-gets depends on its network, so all are measured that the default limits allow.
+Tasks, plans, training and gaps are those of tests/bench/accuracy; a perceptron is added. Results
+are kept in the build folder as they come, and a run that was interrupted goes on from there.
 """
 import math
 import os
@@ -12,9 +12,6 @@ from pathlib import Path
 import page
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANS = (("exact", 1, 0), ("lookahead", 1, 1), ("averaged", 1, 1), ("averaged", 2, 1),
-         ("averaged", 3, 1))
-QUICK_PLANS = (PLANS[0], PLANS[3])
 QUICK_IMAGES = 20_000
 
 
@@ -40,8 +37,10 @@ def measure(build, quick, accuracy):
         if quick:
             task.train = tuple(part[:QUICK_IMAGES] for part in task.train)
     seeds = 2 if quick else 5
-    accuracy.PLANS = QUICK_PLANS if quick else PLANS
-    found = accuracy.measure(tasks, seeds)
+    plans = accuracy.QUICK_PLANS if quick else accuracy.PLANS
+    accuracy.PLANS = tuple(plan for plan in plans if plan[0] != "delayed" and len(plan) == 3)
+    state = accuracy.State(build / f"convergence-accuracy{'-quick' if quick else ''}.state", quick)
+    found = accuracy.measure(tasks, seeds, 2, state)
     made = accuracy.gaps(found, tasks)
     return [{"task": task.name, "unit": task.unit, "optimizer": optimizer, "plan": list(plan),
              "values": found[task.name, optimizer, plan],

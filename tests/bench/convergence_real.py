@@ -9,6 +9,7 @@ gradients of 2 to 8 parts of the batch as those of ranks, go through convergence
 import json
 import math
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import figures
@@ -122,7 +123,7 @@ class Search:
             batch = merge * self.batch
             work = [(seed, batch, self.rate(step), self.most, ENOUGH * self.target)
                     for seed in range(self.seeds)]
-            curves = [losses for losses, _ in self.pool.starmap(train, work, 1)]
+            curves = [losses for losses, _ in self.pool.map(train, *zip(*work))]
             self.known[merge, step] = samples_to(curves, batch, self.target)
         return self.known[merge, step]
 
@@ -155,7 +156,7 @@ def predict(pool, facts, batch, rate, samples, seeds):
     for n_ranks in RANKS:
         work = [(seed, batch, rate, samples, 0, n_ranks) for seed in range(seeds)]
         answers = []
-        for _, norms in pool.starmap(train, work, 1):
+        for _, norms in pool.map(train, *zip(*work)):
             lines = "".join(f"{q!r} {big!r} {n_ranks} {batch / n_ranks}\n" for q, big in norms)
             done = subprocess.run([str(facts), "progress", str(MEMORY), str(batch),
                                    *map(str, MERGES)], input=lines.encode(),
@@ -192,8 +193,8 @@ def measure(facts, quick, load_images):
     """`load_images` is that of tests/bench/accuracy."""
     images, labels = load_images("train")
     cases = ((16, 0.5),) if quick else ((8, 0.5), (16, 0.5), (32, 0.45))
-    seeds = 4 if quick else 8
-    with get_context("fork").Pool(2, _prepare, (images, labels)) as pool:
+    seeds = 4 if quick else 6
+    with ProcessPoolExecutor(2, get_context("fork"), _prepare, (images, labels)) as pool:
         return [row for batch, target in cases
                 for row in compare(pool, facts, batch, target, seeds)]
 
