@@ -452,8 +452,9 @@ enum deft_status store_history_trim_raw(struct store_db *db, struct store_histor
     (void)sqlite3_bind_int64(s, 1, history->incarnation);
     (void)sqlite3_bind_int64(s, 2, cut.last);
     status = store_db_step(db, s, "remove iterations", error);
-    history->raw_from = cut.last + 1;
-    history->n_raw -= cut.n_iterations;
+    /* A repaired database may have rows from before. */
+    history->raw_from = cut.last >= history->raw_from ? cut.last + 1 : history->raw_from;
+    history->n_raw = cut.n_iterations < history->n_raw ? history->n_raw - cut.n_iterations : 0;
     return status == DEFT_OK ? history_roll_hours(db, history, INT64_MIN, UINT32_MAX, error)
                              : status;
 }

@@ -45,7 +45,11 @@ static const char *const mend_books[] = {
     " ORDER BY first ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM rollups)"
     " WHERE first <= before)",
     "DELETE FROM upkeep WHERE incarnation NOT IN (SELECT id FROM incarnations)",
-    /* Rows count from where none is missing that a roll-up has seen. */
+    "DELETE FROM iterations WHERE (incarnation, iteration, rank) IN (SELECT t.incarnation,"
+    " t.iteration, t.rank FROM upkeep u JOIN iterations t ON t.incarnation = u.incarnation AND"
+    " t.iteration < u.raw_from)",
+    /* Without books, rows count from where none is missing that a roll-up has seen; those before
+       stay until they are old. */
     "INSERT INTO upkeep (incarnation, newest, raw_from) SELECT incarnation, -1, max("
     " coalesce((SELECT max(last) + 1 FROM rollups r WHERE r.incarnation = x.incarnation AND "
     "period_s"
@@ -56,9 +60,6 @@ static const char *const mend_books[] = {
     " t.incarnation = x.incarnation AND iteration BETWEEN r.first AND r.last)), 0))"
     " FROM (SELECT incarnation FROM iterations UNION SELECT incarnation FROM rollups) x"
     " WHERE NOT EXISTS (SELECT 1 FROM upkeep u WHERE u.incarnation = x.incarnation)",
-    "DELETE FROM iterations WHERE (incarnation, iteration, rank) IN (SELECT t.incarnation,"
-    " t.iteration, t.rank FROM upkeep u JOIN iterations t ON t.incarnation = u.incarnation AND"
-    " t.iteration < u.raw_from)",
     /* Roll-ups say how far they go. */
     "UPDATE upkeep SET"
     " hours_to = max(hours_to, coalesce((SELECT max(last) FROM rollups r WHERE r.incarnation ="

@@ -184,8 +184,10 @@ static void damage(const struct patient *patient, int64_t page, uint64_t *random
 static void expect_saved(const struct patient *patient, const struct store_file_repair *report,
                          const struct page_map *map, const uint8_t *is_damaged) {
     int has_schema = 1;
+    int has_books = 1;
     for (int64_t page = 1; page <= map->n_pages; page++) {
         has_schema = has_schema && !(is_damaged[page] && map->is_schema[page]);
+        has_books = has_books && !(is_damaged[page] && strcmp(map->table[page], "upkeep") == 0);
     }
     for (unsigned i = 0; i < report->n_tables; i++) {
         const char *table = report->tables[i].name;
@@ -210,7 +212,9 @@ static void expect_saved(const struct patient *patient, const struct store_file_
                                 "SELECT count(*) FROM (SELECT * FROM main.%s EXCEPT SELECT * FROM"
                                 " whole.%s)",
                                 table, table);
-        if (!is_book && n_other > (int64_t)report->n_made_up) {
+        /* Without books rows that were removed, and lie on free pages, are rows like others. */
+        int may_return = !has_books && strcmp(table, "iterations") == 0;
+        if (!is_book && !may_return && n_other > (int64_t)report->n_made_up) {
             fail_msg("%s: %lld rows that were never there", table, (long long)n_other);
         }
     }
