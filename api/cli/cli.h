@@ -35,6 +35,7 @@ extern const struct cli_command cmd_explain;
 extern const struct cli_command cmd_simulate;
 extern const struct cli_command cmd_compare;
 extern const struct cli_command cmd_import;
+extern const struct cli_command cmd_db;
 extern const struct cli_command cmd_token;
 
 /* One sentence on standard error, as "deft: ..." and "deft: warning: ...". */
