@@ -126,6 +126,13 @@ class Factor(unittest.TestCase):
     def test_two_ranks_follow_the_formula(self):
         self.check(2, 70)  # past the last of the powers of two
 
+    def test_the_program_may_compute_in_doubles(self):
+        torch.set_default_dtype(torch.float64)
+        try:
+            self.check(2, 10)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
     def test_three_ranks_follow_the_formula(self):
         self.check(3, 20)
 

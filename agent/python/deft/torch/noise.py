@@ -57,6 +57,10 @@ def is_averaged(n_own: int) -> bool:
     return n_own % AVERAGE_EVERY == 0 or _is_early(n_own)
 
 
+def _zeros(n: int) -> torch.Tensor:
+    return torch.zeros(n, dtype=torch.float32, device="cpu")  # whatever the program's defaults are
+
+
 class Noise:
     """Follows the boundaries of one session; all ranks call the same methods at the same ones."""
 
@@ -113,7 +117,7 @@ class Noise:
             sample, self._fresh = self._fresh, None
             self._is_whole = self._is_whole and sample is not None
             self._samples.append(sample if sample is not None else
-                                 torch.zeros(sum(len(part) for _, part in self._sampled())))
+                                 _zeros(sum(len(part) for _, part in self._sampled())))
             self._n_sampled += 1
         if is_averaged(self._n_own):
             self._average(torch.cat(self._samples), self._is_whole)
@@ -121,7 +125,7 @@ class Noise:
 
     def _average(self, own: torch.Tensor, is_whole: bool) -> None:
         """Collective. `own`: [elements] of this rank's u."""
-        shared = torch.cat([own, torch.stack([own.square().sum(), torch.tensor(float(is_whole))])])
+        shared = torch.cat([own, own.square().sum().view(1), _zeros(1).fill_(float(is_whole))])
         self._runtime.average(shared.data_ptr(), shared.numel(), native.F32)
         mean, own_mean = float(shared[:-2].square().sum()), float(shared[-2])
         if float(shared[-1]) < 1 - 0.5 / self._world or own_mean <= 0:
@@ -160,10 +164,10 @@ class Noise:
         for parameter, part in self._sampled():
             state = self._optimizer.state.get(parameter, {})
             if parameter.grad is None or "exp_avg_sq" not in state:
-                parts.append(torch.zeros(len(part)))
+                parts.append(_zeros(len(part)))
                 continue
             at = slice(part.start, part.stop, part.step)
             root = state["exp_avg_sq"].reshape(-1)[at].float().sqrt()
-            gradient = parameter.grad.reshape(-1)[at].float()
+            gradient = parameter.grad.detach().reshape(-1)[at].float()
             parts.append(torch.where(root > 0, gradient / root, torch.zeros_like(root)))
         return torch.cat(parts)
