@@ -167,7 +167,7 @@ static void iterations_are_bounded_per_job(void **unused) {
     world.options.keep.raw_iterations = 150;
     store_world_restart(&world);
     for (int start = 0; start < 4; start++) {
-        char key[16];
+        char key[24];
         (void)snprintf(key, sizeof(key), "start-%d", start);
         int64_t incarnation = store_world_register(&world, "job", key, 2, now_ns);
         int64_t other = store_world_register(&world, "other", key, 2, now_ns);
