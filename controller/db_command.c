@@ -50,6 +50,11 @@ static int db_done(enum deft_status status, const struct deft_error *error) {
     return DB_OK;
 }
 
+static int db_no_memory(void) {
+    (void)fprintf(stderr, "deft-controller db: no memory\n");
+    return DB_FAILED;
+}
+
 /* Standard output to a full disk or a closed pipe is a failure too. */
 static int db_finish(int exit_status) {
     if (fflush(stdout) != 0 || ferror(stdout)) {
@@ -84,9 +89,10 @@ static int db_check(const struct db_input *input) {
     char free_size[24];
     char log_size[24];
     struct store_file_check *check = calloc(1, sizeof(*check));
-    enum deft_status status =
-        check != NULL ? store_file_check(input->arguments[0], check, &error)
-                      : deft_fail(&error, DEFT_NO_MEMORY, 0, "no memory to check a database");
+    if (check == NULL) {
+        return db_no_memory();
+    }
+    enum deft_status status = store_file_check(input->arguments[0], check, &error);
     if (status != DEFT_OK) {
         free(check);
         return db_done(status, &error);
@@ -170,9 +176,11 @@ static void db_print_saved(const struct store_file_saved *table) {
 static int db_repair(const struct db_input *input) {
     struct deft_error error = {0};
     struct store_file_repair *report = calloc(1, sizeof(*report));
+    if (report == NULL) {
+        return db_no_memory();
+    }
     enum deft_status status =
-        report != NULL ? store_file_repair(input->arguments[0], input->arguments[1], report, &error)
-                       : deft_fail(&error, DEFT_NO_MEMORY, 0, "no memory to repair a database");
+        store_file_repair(input->arguments[0], input->arguments[1], report, &error);
     if (status == DEFT_OK) {
         (void)printf("%-14s %12s\n", "table", "rows saved");
         for (unsigned i = 0; i < report->n_tables; i++) {

@@ -7,7 +7,7 @@
 #define KEEP_NS_PER_S  INT64_C(1000000000)
 #define KEEP_HOUR_NS   (3600 * KEEP_NS_PER_S)
 #define KEEP_DAY_NS    (24 * KEEP_HOUR_NS)
-#define KEEP_MAX_NS    (100 * 365 * KEEP_DAY_NS)
+#define KEEP_MAX_S     INT64_C(3153600000) /* a hundred years */
 #define KEEP_MAX_BYTES (INT64_C(1) << 50)
 
 enum keep_key { KEY_KEEP = 0x400, KEY_MAX_DB_BYTES };
@@ -59,11 +59,11 @@ static int64_t keep_scaled(const char *text, size_t n_bytes, const char *units,
 }
 
 static int64_t keep_age(const char *text, size_t n_bytes) {
-    static const int64_t factors[] = {1, 60, 3600, 86400, 7 * 86400, 365 * 86400};
+    static const int64_t factors[] = {1, 60, 3600, 86400, 604800, 31536000};
     if (n_bytes == 0 || (text[n_bytes - 1] >= '0' && text[n_bytes - 1] <= '9')) {
         return -1; /* seconds are not what a bare number would be taken for */
     }
-    int64_t seconds = keep_scaled(text, n_bytes, "smhdwy", factors, KEEP_MAX_NS / KEEP_NS_PER_S);
+    int64_t seconds = keep_scaled(text, n_bytes, "smhdwy", factors, KEEP_MAX_S);
     return seconds < 0 ? -1 : seconds * KEEP_NS_PER_S;
 }
 

@@ -158,7 +158,10 @@ static char *archive_escape(struct store_archive_cursor *cursor, char *to) {
     const char *known = strchr(from_letters, letter);
     cursor->at += 2;
     if (letter != 'u') {
-        *to++ = known != NULL ? to_bytes[known - from_letters] : letter;
+        if (known != NULL) {
+            letter = to_bytes[known - from_letters];
+        }
+        *to++ = letter;
         return to;
     }
     unsigned point = archive_hex(cursor->at);

@@ -211,9 +211,10 @@ enum deft_status store_file_backup(const char *path, const char *to,
     struct store_db *from = NULL;
     struct store_copy_target target = {0};
     enum deft_status status = store_copy_open_source(path, &from, error);
-    if (status == DEFT_OK) {
-        status = store_copy_begin(to, &target, error);
+    if (from == NULL) {
+        return status;
     }
+    status = store_copy_begin(to, &target, error);
     if (status == DEFT_OK) {
         status = copy_backup(from, target.name, progress, context, error);
     }
@@ -234,13 +235,15 @@ static enum deft_status copy_check_room(struct store_db *db, const char *path,
                      "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count,"
                      " pragma_freelist_count, pragma_page_size",
                      &n_bytes, error);
-    if (status == DEFT_OK && statvfs(path, &room) == 0 &&
-        (int64_t)(room.f_bavail * room.f_frsize) < n_bytes) {
-        return deft_fail(error, DEFT_IO, ENOSPC,
-                         "compacting '%s' needs %lld bytes beside it, but only %lld are free", path,
-                         (long long)n_bytes, (long long)(room.f_bavail * room.f_frsize));
+    if (status != DEFT_OK || statvfs(path, &room) != 0) {
+        return status;
     }
-    return status;
+    uint64_t n_free = (uint64_t)room.f_bavail * (uint64_t)room.f_frsize;
+    return n_free >= (uint64_t)n_bytes
+               ? DEFT_OK
+               : deft_fail(error, DEFT_IO, ENOSPC,
+                           "compacting '%s' needs %lld bytes beside it, but only %llu are free",
+                           path, (long long)n_bytes, (unsigned long long)n_free);
 }
 
 /* Nobody else may have the file open: it is about to be replaced. */

@@ -101,7 +101,9 @@ static char import_column_type(struct import *import, const char *table, const c
     if (s != NULL) {
         store_bind_text(s, 1, table);
         store_bind_text(s, 2, column);
-        type = sqlite3_step(s) == SQLITE_ROW ? store_db_text(s, 0)[0] : '\0';
+        if (sqlite3_step(s) == SQLITE_ROW) {
+            type = store_db_text(s, 0)[0];
+        }
         (void)sqlite3_reset(s);
     }
     return type;

@@ -290,7 +290,7 @@ static enum deft_status logs_read_agent(struct store_db *db, int64_t incarnation
 enum deft_status store_logs_trim_ops(struct store_db *db, int64_t incarnation, const char *agent,
                                      int64_t before_ns, unsigned rows, unsigned *out_rows,
                                      struct deft_error *error) {
-    int64_t books[4];
+    int64_t books[4] = {0};
     struct logs_totals totals = {.incarnation = incarnation};
     unsigned n_rolled = 0;
     *out_rows = 0;
@@ -310,7 +310,7 @@ enum deft_status store_logs_trim_ops(struct store_db *db, int64_t incarnation, c
 enum deft_status store_logs_trim_events(struct store_db *db, int64_t incarnation, const char *agent,
                                         int64_t before_ns, unsigned rows, unsigned *out_rows,
                                         struct deft_error *error) {
-    int64_t books[4];
+    int64_t books[4] = {0};
     *out_rows = 0;
     enum deft_status status = logs_read_agent(db, incarnation, agent, books, error);
     return status == DEFT_OK ? logs_trim(db, &logs_events, incarnation, agent, before_ns, books[3],

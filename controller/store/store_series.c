@@ -17,14 +17,18 @@ struct series_parts {
     int64_t minutes_to;
 };
 
-/* One integer of a query with ?1 the incarnation and two more; `absent` where it gives none. */
-static enum deft_status series_int(struct store_db *db, const char *sql, const int64_t arguments[3],
-                                   int64_t absent, int64_t *out, struct deft_error *error) {
+/* Of a query: the incarnation and up to two more. */
+#define SERIES_ARGUMENTS 3
+
+/* One integer of a query; `absent` where it gives none. */
+static enum deft_status series_int(struct store_db *db, const char *sql,
+                                   const int64_t arguments[SERIES_ARGUMENTS], int64_t absent,
+                                   int64_t *out, struct deft_error *error) {
     sqlite3_stmt *s = store_db_statement(db, sql);
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
-    for (int i = 0; i < sqlite3_bind_parameter_count(s); i++) {
+    for (int i = 0; i < SERIES_ARGUMENTS && i < sqlite3_bind_parameter_count(s); i++) {
         store_bind_int(s, i + 1, arguments[i]);
     }
     int code = sqlite3_step(s);

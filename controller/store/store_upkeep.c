@@ -41,7 +41,7 @@ static enum deft_status upkeep_row(struct store_db *db, sqlite3_stmt *s, int n, 
 static enum deft_status upkeep_late(struct store_upkeep *upkeep, struct store_db *db, unsigned rows,
                                     int *out_again, struct deft_error *error) {
     struct store_history history;
-    int64_t found[2];
+    int64_t found[2] = {0};
     sqlite3_stmt *s = store_db_statement(db, "SELECT incarnation, late_ns FROM upkeep"
                                              " WHERE late_ns > ?1 AND late_ns < ?2"
                                              " ORDER BY late_ns LIMIT 1");

@@ -315,7 +315,7 @@ static void run_sql(const struct bench *bench, const char *sql, int64_t a, int64
     int failed = sqlite3_open(bench->path, &db) != SQLITE_OK ||
                  sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL) != SQLITE_OK ||
                  sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK;
-    for (int i = 0; i < sqlite3_bind_parameter_count(s); i++) {
+    for (int i = 0; i < 3 && i < sqlite3_bind_parameter_count(s); i++) {
         (void)sqlite3_bind_int64(s, i + 1, arguments[i]);
     }
     if (failed || sqlite3_step(s) != SQLITE_DONE) {

@@ -148,7 +148,7 @@ static void run_load(struct load *load, uint64_t n_answers) {
                 waits[i].events |= POLLOUT;
             }
         }
-        assert_true(poll(waits, N_AGENTS, 1000) >= 0);
+        assert_true(poll(waits, sizeof(waits) / sizeof(waits[0]), 1000) >= 0);
         for (uint32_t i = 0; i < N_AGENTS; i++) {
             serve(load, &load->agents[i]);
         }

@@ -37,7 +37,8 @@ static int64_t make_long(struct store_world *world) {
         int period_s;
         int64_t first;
         int64_t end;
-    } parts[] = {{3600, 0, N_ITERATIONS - N_RAW}, {60, N_ITERATIONS - 90 * 86400, N_ITERATIONS}};
+    } parts[] = {{3600, 0, N_ITERATIONS - N_RAW},
+                 {60, N_ITERATIONS - INT64_C(7776000), N_ITERATIONS}};
     for (size_t i = 0; i < 2; i++) {
         store_world_sql(
             world,
@@ -106,7 +107,7 @@ static void queries_do_not_grow_with_the_history(void **unused) {
         char *text = store_world_series(&world, id, (uint64_t)queries[i].from,
                                         (uint64_t)queries[i].to, queries[i].points);
         /* A row of either kind takes less than 60 steps. */
-        if (n_steps * 100 > 60 * (STORE_SERIES_MAX_ROWS + STORE_SERIES_MAX_MINUTES)) {
+        if (n_steps * 100 > INT64_C(60) * (STORE_SERIES_MAX_ROWS + STORE_SERIES_MAX_MINUTES)) {
             fail_msg("query %zu took %lld steps", i, (long long)n_steps * 100);
         }
         int64_t n = sum_of(text, "n_iterations");

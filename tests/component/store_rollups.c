@@ -184,7 +184,7 @@ static void what_goes_leaves_its_sums(void **unused) {
         assert_int_equal(
             store_world_int(&job.world, "SELECT count(*) FROM rollups WHERE period_s = 60"), 0);
         store_world_check(&job.world);
-        store_world_tidy(&job.world, job.now_ns + 3 * 365 * STORE_WORLD_DAY_NS);
+        store_world_tidy(&job.world, job.now_ns + 1095 * STORE_WORLD_DAY_NS);
         assert_int_equal(store_world_int(&job.world, "SELECT count(*) FROM rollups"), 0);
         stop_job(&job);
     }

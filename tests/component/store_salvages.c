@@ -127,7 +127,8 @@ static void map_pages(const struct patient *patient, struct page_map *map) {
     map->n_pages = query(patient, "SELECT page_count FROM pragma_page_count('whole')");
     map->table = calloc((size_t)map->n_pages + 1, sizeof(*map->table));
     map->n_rows = calloc((size_t)map->n_pages + 1, sizeof(*map->n_rows));
-    assert_true(map->table != NULL && map->n_rows != NULL);
+    assert_non_null(map->table);
+    assert_non_null(map->n_rows);
     while (sqlite3_step(s) == SQLITE_ROW) {
         int64_t page = sqlite3_column_int64(s, 0);
         (void)snprintf(map->table[page], sizeof(map->table[page]), "%s", sqlite3_column_text(s, 1));
@@ -185,6 +186,7 @@ static void expect_saved(const struct patient *patient, const struct store_file_
                          const struct page_map *map, const uint8_t *is_damaged) {
     int has_schema = 1;
     int has_books = 1;
+    assert_non_null(map->table);
     for (int64_t page = 1; page <= map->n_pages; page++) {
         has_schema = has_schema && !(is_damaged[page] && map->is_schema[page]);
         has_books = has_books && !(is_damaged[page] && strcmp(map->table[page], "upkeep") == 0);

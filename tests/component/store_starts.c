@@ -28,7 +28,7 @@ static void start_closed(struct store_world *world, uint32_t n_iterations) {
 }
 
 static size_t read_all(const char *path, char **out) {
-    struct stat stat_of;
+    struct stat stat_of = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0 && fstat(fd, &stat_of) == 0);
     *out = malloc((size_t)stat_of.st_size + 1);

@@ -87,7 +87,7 @@ void store_world_end(struct store_world *world, const char *job, int64_t incarna
 }
 
 struct wire_iteration store_world_row(uint32_t rank, uint64_t iteration, uint64_t plan_seq) {
-    uint64_t mixed = iteration * 7 + rank * 13 + plan_seq * 5;
+    uint64_t mixed = iteration * 7 + (uint64_t)rank * 13 + plan_seq * 5;
     return (struct wire_iteration){.rank = rank,
                                    .iteration = iteration,
                                    .plan_seq = plan_seq,
