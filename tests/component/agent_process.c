@@ -299,8 +299,8 @@ static void ranks_that_do_not_belong_here_are_refused_with_a_sentence(void **unu
     controller_peer_await_local_ranks(setting.peer, 1);
     for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
         struct ipc_rank rank;
-        ipc_rank_join(&rank, setting.socket, strangers[i].rank, strangers[i].n_ranks,
-                      strangers[i].job, strangers[i].key);
+        ipc_rank_intrude(&rank, setting.socket, strangers[i].rank, strangers[i].n_ranks,
+                         strangers[i].job, strangers[i].key);
         child_await_output(&setting.agent, strangers[i].sentence);
         assert_true(ipc_rank_is_dropped(&rank));
         ipc_rank_leave(&rank);

@@ -14,6 +14,7 @@
 
 #define PEER_MAX_STREAMS 16u
 #define PEER_MAX_EVENTS  256u
+#define PEER_MAX_STARTS  8u
 
 struct controller_peer {
     struct http_server *server;
@@ -27,7 +28,9 @@ struct controller_peer {
     int forgotten;
     unsigned n_registrations;
     unsigned n_local_ranks;
-    uint64_t committed_seq;
+    /* Per start of the job, as a controller counts. */
+    char keys[PEER_MAX_STARTS][WIRE_ID_BYTES];
+    uint64_t committed_seq[PEER_MAX_STARTS];
     unsigned n_gaps;
     unsigned n_repeats;
     int64_t refused_ns; /* when a report was last answered with 503; 0: the last one was not */
@@ -48,10 +51,20 @@ static void peer_answer(struct http_request *request, char *json) {
     free(json);
 }
 
+static unsigned peer_start_of(struct controller_peer *peer, const char *key) {
+    unsigned i = 0;
+    while (i < PEER_MAX_STARTS && peer->keys[i][0] != '\0' && strcmp(peer->keys[i], key) != 0) {
+        i++;
+    }
+    assert_true(i < PEER_MAX_STARTS);
+    (void)snprintf(peer->keys[i], sizeof(peer->keys[i]), "%s", key);
+    return i;
+}
+
 static void peer_register(struct http_request *request, void *context) {
     struct controller_peer *peer = context;
     struct wire_registration registration = {0};
-    struct wire_registered answer = {.incarnation = "i1", .mode = "auto"};
+    struct wire_registered answer = {.mode = "auto"};
     size_t n_bytes;
     char *json = NULL;
     struct deft_error error = {0};
@@ -65,20 +78,23 @@ static void peer_register(struct http_request *request, void *context) {
     peer->n_registrations++;
     peer->n_local_ranks = registration.n_local_ranks;
     peer->forgotten = 0;
-    answer.committed_seq = peer->committed_seq;
+    unsigned start = peer_start_of(peer, registration.key);
+    (void)snprintf(answer.incarnation, sizeof(answer.incarnation), "i%u", start + 1);
+    answer.committed_seq = peer->committed_seq[start];
     (void)pthread_mutex_unlock(&peer->lock);
     wire_registration_done(&registration);
     assert_int_equal(wire_registered_encode(&answer, &json, NULL), DEFT_OK);
     peer_answer(request, json);
 }
 
-static void peer_commit(struct controller_peer *peer, const struct wire_report *report) {
-    if (report->seq <= peer->committed_seq) {
+static void peer_commit(struct controller_peer *peer, uint64_t *committed_seq,
+                        const struct wire_report *report) {
+    if (report->seq <= *committed_seq) {
         peer->n_repeats++;
         return;
     }
-    peer->n_gaps += report->seq != peer->committed_seq + 1;
-    peer->committed_seq = report->seq;
+    peer->n_gaps += report->seq != *committed_seq + 1;
+    *committed_seq = report->seq;
     for (uint32_t i = 0; i < report->n_iterations; i++) {
         const struct wire_iteration *iteration = &report->iterations[i];
         if (iteration->rank < CONTROLLER_PEER_MAX_RANKS &&
@@ -110,6 +126,10 @@ static void peer_report(struct http_request *request, void *context) {
         http_respond_problem(request, 400, "invalid", "body", "%s", error.text);
         return;
     }
+    const char *id = http_request_param(request, "id"); /* "i1" */
+    unsigned long number = strtoul(id + 1, NULL, 10);
+    assert_true(number >= 1 && number <= PEER_MAX_STARTS);
+    uint64_t *committed = &peer->committed_seq[number - 1];
     (void)pthread_mutex_lock(&peer->lock);
     int64_t now_ns = clock_monotonic_ns();
     if (peer->refused_ns != 0 && now_ns - peer->refused_ns < peer->least_pause_ns) {
@@ -117,12 +137,12 @@ static void peer_report(struct http_request *request, void *context) {
     }
     int is_forgotten = peer->forgotten;
     if (!is_forgotten) {
-        peer_commit(peer, &report);
+        peer_commit(peer, committed, &report);
     }
     peer->n_reports++;
     int is_lost = peer->lose_every != 0 && peer->n_reports % peer->lose_every == 0;
     peer->refused_ns = is_lost && !is_forgotten ? clock_monotonic_ns() : 0;
-    uint64_t committed_seq = peer->committed_seq;
+    uint64_t committed_seq = *committed;
     (void)pthread_mutex_unlock(&peer->lock);
     wire_report_done(&report);
     if (is_forgotten) {

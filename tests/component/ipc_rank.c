@@ -13,7 +13,8 @@
 static void ipc_rank_send(const struct ipc_rank *rank, uint16_t type, const void *payload,
                           size_t n_bytes) {
     struct deft_error error = {0};
-    assert_int_equal(ipc_send(rank->fd, type, payload, n_bytes, NULL, 0, 10000, &error), DEFT_OK);
+    enum deft_status status = ipc_send(rank->fd, type, payload, n_bytes, NULL, 0, 10000, &error);
+    assert_true(status == DEFT_OK || (status == DEFT_CLOSED && rank->may_be_refused));
 }
 
 static void ipc_rank_connect(struct ipc_rank *rank, const char *socket) {
@@ -25,8 +26,8 @@ static void ipc_rank_connect(struct ipc_rank *rank, const char *socket) {
     }
 }
 
-void ipc_rank_join(struct ipc_rank *rank, const char *socket, int32_t number, int32_t n_ranks,
-                   const char *job, const char *key) {
+static void ipc_rank_introduce(struct ipc_rank *rank, const char *socket, int32_t number,
+                               int32_t n_ranks, const char *job, const char *key) {
     struct ipc_hello hello = {.rank = number,
                               .n_ranks = n_ranks,
                               .pid = (int32_t)getpid(),
@@ -42,7 +43,6 @@ void ipc_rank_join(struct ipc_rank *rank, const char *socket, int32_t number, in
                               .version = "0.1.0"};
     struct ipc_tensor tensors[IPC_RANK_TENSORS] = {0};
     struct ipc_link link = {.index = 0, .n_probes = 2, .name = "mem:test"};
-    *rank = (struct ipc_rank){.fd = -1, .rank = number};
     (void)snprintf(hello.job_id, sizeof(hello.job_id), "%s", job);
     (void)snprintf(hello.job_name, sizeof(hello.job_name), "%s", job);
     (void)snprintf(hello.incarnation_key, sizeof(hello.incarnation_key), "%s", key);
@@ -60,6 +60,18 @@ void ipc_rank_join(struct ipc_rank *rank, const char *socket, int32_t number, in
     ipc_rank_send(rank, IPC_TENSORS, tensors + 1, sizeof(tensors) - sizeof(tensors[0]));
     ipc_rank_send(rank, IPC_LINK, &link, sizeof(link));
     ipc_rank_send(rank, IPC_READY, NULL, 0);
+}
+
+void ipc_rank_join(struct ipc_rank *rank, const char *socket, int32_t number, int32_t n_ranks,
+                   const char *job, const char *key) {
+    *rank = (struct ipc_rank){.fd = -1, .rank = number};
+    ipc_rank_introduce(rank, socket, number, n_ranks, job, key);
+}
+
+void ipc_rank_intrude(struct ipc_rank *rank, const char *socket, int32_t number, int32_t n_ranks,
+                      const char *job, const char *key) {
+    *rank = (struct ipc_rank){.fd = -1, .rank = number, .may_be_refused = 1};
+    ipc_rank_introduce(rank, socket, number, n_ranks, job, key);
 }
 
 void ipc_rank_iterations(const struct ipc_rank *rank, uint64_t first, uint32_t n,

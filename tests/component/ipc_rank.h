@@ -12,6 +12,7 @@
 struct ipc_rank {
     int fd;
     int32_t rank;
+    int may_be_refused; /* the agent may hang up in the middle of its words */
     struct ipc_reader reader;
 };
 
@@ -19,6 +20,9 @@ struct ipc_rank {
  * The table is 1,000, 2,000 and 3,000 f32 elements. */
 void ipc_rank_join(struct ipc_rank *rank, const char *socket, int32_t number, int32_t n_ranks,
                    const char *job, const char *key);
+/* The same for a rank that the agent need not take. */
+void ipc_rank_intrude(struct ipc_rank *rank, const char *socket, int32_t number, int32_t n_ranks,
+                      const char *job, const char *key);
 /* Iterations [first, first + n), each with a loss and one all-reduce. */
 void ipc_rank_iterations(const struct ipc_rank *rank, uint64_t first, uint32_t n,
                          uint64_t plan_seq);
