@@ -241,11 +241,11 @@ static void a_malformed_rank_is_closed_and_others_live(void **unused) {
     static const uint8_t garbage[64] = {1, 2, 3};
     set_up(&setting, NULL);
     ipc_rank_join(&good, setting.socket, 0, 2, "job", "job/1");
-    ipc_rank_join(&bad, setting.socket, 1, 2, "job", "job/1");
+    ipc_rank_intrude(&bad, setting.socket, 1, 2, "job", "job/1");
     assert_int_equal(send(bad.fd, garbage, sizeof(garbage), MSG_NOSIGNAL), sizeof(garbage));
     assert_true(ipc_rank_is_dropped(&bad));
     /* A rank of another start of the job is not mixed in. */
-    ipc_rank_join(&other, setting.socket, 1, 2, "job", "job/2");
+    ipc_rank_intrude(&other, setting.socket, 1, 2, "job", "job/2");
     assert_true(ipc_rank_is_dropped(&other));
     ipc_rank_iterations(&good, 0, 10, 0);
     controller_peer_await_iterations(setting.peer, 0, 10);

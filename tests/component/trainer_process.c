@@ -411,7 +411,10 @@ static void lost_rank_is_named(void **state) {
     start_endless(children, folder);
     assert_int_equal(kill(children[1].pid, SIGKILL), 0);
     assert_int_equal(finish(&children[1]), 1000 + SIGKILL);
-    assert_int_equal(finish(&children[0]), 1);
+    int status = finish(&children[0]);
+    if (status != 1) {
+        fail_msg("exit status %d: %s", status, children[0].err_text);
+    }
     expect(children[0].err_text, "rank 1");
     remove_samples(folder);
 }
