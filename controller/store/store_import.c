@@ -475,11 +475,11 @@ static enum deft_status import_run(struct import *import, const char *sql, const
 /* It appears at once, and whole. A job that ran where it comes from is lost here. */
 static enum deft_status import_show(struct import *import, struct deft_error *error) {
     static const char *const steps[] = {
-        "UPDATE incarnations SET job = ?2, state = coalesce((SELECT iif(max(failed), 'failed',"
-        " 'finished') FROM ends e WHERE e.incarnation = id GROUP BY e.incarnation"
-        " HAVING count(*) >= n_ranks), 'lost') WHERE job = ?1",
-        "UPDATE jobs SET id = ?2, state = coalesce((SELECT state FROM incarnations WHERE job = ?2"
-        " ORDER BY id DESC LIMIT 1), 'lost'), summary = ?3, updated_ns = ?4 WHERE id = ?1",
+        ("UPDATE incarnations SET job = ?2, state = coalesce((SELECT iif(max(failed), 'failed',"
+         " 'finished') FROM ends e WHERE e.incarnation = id GROUP BY e.incarnation"
+         " HAVING count(*) >= n_ranks), 'lost') WHERE job = ?1"),
+        ("UPDATE jobs SET id = ?2, state = coalesce((SELECT state FROM incarnations WHERE job = ?2"
+         " ORDER BY id DESC LIMIT 1), 'lost'), summary = ?3, updated_ns = ?4 WHERE id = ?1"),
         "UPDATE job_keep SET job = ?2 WHERE job = ?1",
     };
     char *summary = NULL;

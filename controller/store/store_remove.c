@@ -37,8 +37,8 @@ static enum deft_status remove_check(struct store_db *db, const char *job,
 static const char *const remove_marks[] = {
     "DELETE FROM job_keep WHERE job = ?1",
     "UPDATE jobs SET id = ?2, state = 'removing', summary = '' WHERE id = ?1",
-    "UPDATE incarnations SET job = ?2, state = 'removing', registration = '', tuner = '',"
-    " profile = '' WHERE job = ?1",
+    ("UPDATE incarnations SET job = ?2, state = 'removing', registration = '', tuner = '',"
+     " profile = '' WHERE job = ?1"),
 };
 
 enum deft_status store_remove_mark(struct store_db *db, const char *job, struct deft_error *error) {

@@ -103,8 +103,8 @@ static void other_programs_databases_are_refused(void **unused) {
     static const char *const others[] = {
         "CREATE TABLE notes (x)",
         "PRAGMA user_version = 2; CREATE TABLE notes (x)",
-        "PRAGMA application_id = 252006673; CREATE TABLE jobs (x); CREATE TABLE incarnations (x);"
-        "CREATE TABLE iterations (x); PRAGMA user_version = 2",
+        ("PRAGMA application_id = 252006673; CREATE TABLE jobs (x); CREATE TABLE incarnations (x);"
+         "CREATE TABLE iterations (x); PRAGMA user_version = 2"),
         "PRAGMA user_version = 7",
     };
     struct store_world world;

@@ -148,6 +148,7 @@ static sqlite3 *look(const struct store_world *world) {
     return db;
 }
 
+static char *print_sql(const char *format, va_list arguments) DEFT_PRINTF(1, 0);
 static char *print_sql(const char *format, va_list arguments) {
     char *sql = NULL;
     assert_true(vasprintf(&sql, format, arguments) > 0);
