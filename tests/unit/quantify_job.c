@@ -69,7 +69,8 @@ static void feed(struct quantify *quantify, int n, double trace, double slope) {
 
 static void the_noise_scale_is_found(void **unused) {
     (void)unused;
-    for (double noise = 100; noise <= 10000; noise *= 10) {
+    for (unsigned scale = 100; scale <= 10000; scale *= 10) {
+        double noise = scale;
         struct quantify quantify;
         struct dsched_noise_estimate estimate;
         double sum = 0;
