@@ -55,7 +55,12 @@ static void efficiency_delayed(const struct dsched_efficiency_inputs *in,
 static void efficiency_alone(const struct dsched_efficiency_inputs *in,
                              struct dsched_efficiency *out) {
     uint32_t n_alone = in->merge - 1 + in->delay;
-    out->delay_frac = 1 / (1 + DSCHED_PRIOR_ALONE_FRAC * n_alone);
+    double n_priced = n_alone;
+    if (in->rule == DSCHED_LOOKAHEAD && in->optimizer == DSCHED_OPTIMIZER_SGD && in->delay > 0) {
+        /* The one rule whose edge does not rise with momentum. */
+        n_priced += dsched_stability_edge(DSCHED_EXACT, in->momentum, 1, 0) - 1;
+    }
+    out->delay_frac = 1 / (1 + DSCHED_PRIOR_ALONE_FRAC * n_priced);
     out->is_prior = n_alone > 0;
     if (in->optimizer == DSCHED_OPTIMIZER_SGD && efficiency_is_known(in->rate_curvature) &&
         !efficiency_is_below(in->rate_curvature,

@@ -278,6 +278,32 @@ static void nothing_known_keeps_delayed_out(void **unused) {
     assert_true(dsched_efficiency_goodput(1, 0) == 0);
 }
 
+/* Momentum lifts exact's edge and averaged's, and leaves lookahead's at 1: of two that promise the
+ * same step, the planner, which keeps the simpler rule within one percent, takes averaged. */
+static void momentum_prefers_averaged_to_lookahead(void **unused) {
+    (void)unused;
+    for (int i = 0; i < 20; i++) {
+        struct dsched_efficiency_inputs in = {.rule = DSCHED_LOOKAHEAD,
+                                              .optimizer = DSCHED_OPTIMIZER_SGD,
+                                              .merge = 1,
+                                              .delay = 1,
+                                              .momentum = 0.05 * i,
+                                              .batch_samples = DSCHED_UNKNOWN,
+                                              .noise_samples = DSCHED_UNKNOWN,
+                                              .rate_curvature = DSCHED_UNKNOWN,
+                                              .measured_frac = DSCHED_UNKNOWN};
+        double lookahead = predict(&in).delay_frac;
+        assert_true(fabs(1 / lookahead - 1 - 0.02 * (1 + in.momentum)) < 1e-6);
+        in.rule = DSCHED_AVERAGED;
+        double averaged = predict(&in).delay_frac;
+        assert_true(in.momentum < 0.1 || averaged > 1.01 * lookahead);
+        in.optimizer = DSCHED_OPTIMIZER_ADAM;
+        assert_true(predict(&in).delay_frac == averaged);
+        in.rule = DSCHED_LOOKAHEAD;
+        assert_true(predict(&in).delay_frac == averaged);
+    }
+}
+
 static void senseless_inputs_are_refused(void **unused) {
     (void)unused;
     struct dsched_efficiency_inputs good = {.rule = DSCHED_DELAYED, .merge = 1};
@@ -304,6 +330,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(roots_inside_are_told_from_roots_outside),
     cmocka_unit_test(efficiency_falls_with_merge_and_delay),
     cmocka_unit_test(nothing_known_keeps_delayed_out),
+    cmocka_unit_test(momentum_prefers_averaged_to_lookahead),
     cmocka_unit_test(senseless_inputs_are_refused),
 };
 TESTING_MAIN(cases)

@@ -115,7 +115,10 @@ int dsched_stability_inside(const double *coefficients, uint32_t degree);
  * delay, delayed, Adam or unknown: tau = 0: 1; tau = 1: a prior; above: 0 unless measured.
  * lookahead, averaged: linear optimizers lose nothing on quadratics; 0 when s is known to be at
  *   the edge; else a prior of 1 / (1 + 0.01 (k - 1 + tau)), one hundredth for each iteration that a
- *   rank goes on alone, which keeps them behind exact in ties. */
+ *   rank goes on alone, which keeps them behind exact in ties. Under SGD lookahead's first late
+ *   iteration counts by how far its edge, 1, is below exact's: 2 (1 + m) hundredths. Momentum lets
+ *   exact train at s above 1, as a transformer was seen to for half of its run
+ *   (docs/convergence.md), and averaged nearly as high. */
 struct dsched_efficiency_inputs {
     enum dsched_rule rule;
     enum dsched_optimizer_class optimizer;
