@@ -92,6 +92,52 @@ static void the_standard_error_is_the_spread(void **unused) {
     check_standard_error(2, 20, &state);
 }
 
+/* Gradients and noise fall alike a thousandfold, as they do early in training: the noise scale
+ * stays where it is, and the estimate with it. Then it doubles, while the old gradients were the
+ * larger ones: a plain mean would not see it for long. */
+static void shrinking_gradients_keep_their_noise_scale(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    double sums[2] = {0};
+    const int n = 40;
+    for (int round = 0; round < n; round++) {
+        struct dsched_noise noise = {0};
+        struct dsched_noise_estimate estimate;
+        for (int i = 0; i < 600; i++) {
+            double gradient[N_DIMENSIONS] = {0};
+            double norm2 = pow(10, -i / 100.0);
+            gradient[i % N_DIMENSIONS] = sqrt(norm2);
+            double truth = i < 300 ? 8 : 16;
+            struct dsched_noise_part part = observe(gradient, truth * norm2, 4, BATCH, &state);
+            dsched_noise_add(&noise, &part, 50);
+            dsched_noise_get(&noise, &estimate);
+            if (i == 299 || i == 599) {
+                assert_true(estimate.is_known);
+                sums[i / 300] += estimate.noise_samples / truth / n;
+            }
+        }
+    }
+    assert_true(fabs(sums[0] - 1) < 0.1);
+    assert_true(fabs(sums[1] - 1) < 0.1);
+}
+
+/* A stream that was 0, and one single large norm, do not decide for the rest. */
+static void jumps_count_for_little(void **unused) {
+    (void)unused;
+    uint64_t state = testing_seed();
+    double gradient[N_DIMENSIONS] = {1};
+    struct dsched_noise noise = {0};
+    struct dsched_noise_estimate estimate;
+    const struct dsched_noise_part zero = {.n_parts = 4, .part_samples = BATCH};
+    for (int i = 0; i < 400; i++) {
+        struct dsched_noise_part part = observe(gradient, 8, 4, BATCH, &state);
+        part.part_norm2 *= i == 200 ? 1e12 : 1; /* all of it noise */
+        dsched_noise_add(&noise, i < 50 ? &zero : &part, 1e6);
+    }
+    dsched_noise_get(&noise, &estimate);
+    assert_true(estimate.is_known && fabs(estimate.noise_samples / 8 - 1) < 0.5);
+}
+
 static void too_little_is_unknown(void **unused) {
     (void)unused;
     uint64_t state = testing_seed();
@@ -268,6 +314,8 @@ static void disagreement_scales_with_merge(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(estimates_are_within_10_percent),
     cmocka_unit_test(the_standard_error_is_the_spread),
+    cmocka_unit_test(shrinking_gradients_keep_their_noise_scale),
+    cmocka_unit_test(jumps_count_for_little),
     cmocka_unit_test(too_little_is_unknown),
     cmocka_unit_test(hostile_norms_are_counted_and_change_nothing),
     cmocka_unit_test(predicted_merge_efficiency_is_measured),

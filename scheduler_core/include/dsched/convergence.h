@@ -38,7 +38,9 @@ enum dsched_optimizer_class {
  *   q = (1/c) sum_i |g_i|^2        Q = |(1/c) sum_i g_i|^2
  *   |G|^2 = (c Q - q) / (c - 1)    tr(Sigma) = (q - Q) c / (c - 1) * b       per sample
  * Both are unbiased at one point of parameter space, and are averaged apart, since the mean of
- * ratios is not the ratio of means. */
+ * ratios is not the ratio of means. While gradients shrink, the means would be those of the oldest
+ * and largest ones; so for the ratio each observation is first divided by what q was before it
+ * (ours), which makes iterations count alike whatever the size of their gradients. */
 struct dsched_noise_part {
     double part_norm2;   /* q */
     double mean_norm2;   /* Q, at most q but for rounding */
@@ -48,8 +50,11 @@ struct dsched_noise_part {
 struct dsched_noise {
     double weight; /* of all observations, old ones faded */
     double weight2;
-    double gradient_norm2; /* running means and co-moments */
+    double gradient_norm2; /* running means */
     double trace;
+    double scale;        /* q lately; 0: none yet */
+    double scaled_norm2; /* running means and co-moments of both over the scale before them */
+    double scaled_trace;
     double moment_gg;
     double moment_tt;
     double moment_gt;
