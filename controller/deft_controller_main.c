@@ -11,12 +11,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/parse.h"
+#include "base/notify.h"
+#include "base/settings.h"
 #include "base/state_dir.h"
+#include "config.h"
+#include "controller_options.h"
 #include "db_command.h"
 #include "http/http_server.h"
 #include "jobs.h"
-#include "keep_options.h"
 #include "listen_options.h"
 #include "replay.h"
 #include "service.h"
@@ -28,146 +30,23 @@
 /* How often the tokens are looked at, whatever made or revoked them. */
 #define MAIN_TICK_NS    INT64_C(500000000)
 #define MAIN_EXIT_USAGE 2
-/* Far beyond any job; what is counted from here must not overflow. */
-#define MAIN_MAX_ITERATIONS 1000000000u
-
-struct main_options {
-    struct listen_options listen;
-    struct store_options store;
-    char db[MAIN_PATH_BYTES];
-    const char *port_file;
-    struct wire_limits limits;
-    struct tuner_config tuner;
-    enum tuner_mode mode;
-    int verbose;
-};
-
-enum main_key {
-    KEY_MAX_MERGE = 256,
-    KEY_MAX_DELAY,
-    KEY_EPSILON,
-    KEY_MIN_PROGRESS,
-    KEY_WARMUP,
-    KEY_GUARD,
-    KEY_PORT_FILE,
-    KEY_MODE,
-};
 
 /* glibc's argp looks it up by name, past the hidden default of this build. */
 __attribute__((visibility("default"))) const char *argp_program_version =
     "deft-controller " DEFT_VERSION_TEXT;
 
-static const struct argp_option main_argp_options[] = {
-    {"db", 'd', "FILE", 0, "Database (deft.db in the state directory)", 0},
-    {"port-file", KEY_PORT_FILE, "FILE", 0, "Write the port there once requests are taken", 0},
-    {"mode", KEY_MODE, "MODE", 0, "Of new jobs: off, observe or auto (observe)", 0},
-    {"max-merge", KEY_MAX_MERGE, "K", 0, "Of new jobs: iterations merged at most (3)", 0},
-    {"max-delay", KEY_MAX_DELAY, "N", 0, "Of new jobs: boundaries of delay at most (8)", 0},
-    {"epsilon", KEY_EPSILON, "E", 0,
-     "Of new jobs: excess loss over exact's at most, a fraction (0.01)", 0},
-    {"min-progress", KEY_MIN_PROGRESS, "P", 0,
-     "Of new jobs: progress per sample at least, as a fraction of exact's (0.5)", 0},
-    {"warmup", KEY_WARMUP, "N", 0, "First iterations of a job, which stay exact (100)", 0},
-    {"guard", KEY_GUARD, "N", 0,
-     "Iterations until a committed plan is first compared with exact again (2000)", 0},
-    {"verbose", 'v', NULL, 0, "Log more", 0},
-    {0}};
-
-static void main_number(struct argp_state *state, const char *name, const char *text,
-                        uint64_t least, uint64_t most, uint64_t *out) {
-    struct deft_error error = {0};
-    if (parse_u64(name, text, least, most, out, &error) != DEFT_OK) {
-        argp_error(state, "%s", error.text);
-    }
-}
-
-static void main_fraction(struct argp_state *state, const char *name, const char *text,
-                          double *out) {
-    struct deft_error error = {0};
-    if (parse_real(name, text, 0, 1, out, &error) != DEFT_OK) {
-        argp_error(state, "%s", error.text);
-    }
-}
-
-/* The limits of new jobs, and how long things take. */
-static error_t main_parse_tuning(int key, const char *argument, struct argp_state *state) {
-    struct main_options *options = state->input;
-    uint64_t number = 0;
-    switch (key) {
-    case KEY_MAX_MERGE:
-        main_number(state, "--max-merge", argument, 1, DSCHED_MAX_MERGE, &number);
-        options->limits.max_merge = (uint32_t)number;
-        return 0;
-    case KEY_MAX_DELAY:
-        main_number(state, "--max-delay", argument, 0, DSCHED_MAX_DELAY, &number);
-        options->limits.max_delay = (uint32_t)number;
-        return 0;
-    case KEY_EPSILON:
-        main_fraction(state, "--epsilon", argument, &options->limits.epsilon);
-        return 0;
-    case KEY_MIN_PROGRESS:
-        main_fraction(state, "--min-progress", argument, &options->limits.min_progress);
-        return 0;
-    case KEY_WARMUP:
-        main_number(state, "--warmup", argument, 0, MAIN_MAX_ITERATIONS, &number);
-        options->tuner.n_warmup = (uint32_t)number;
-        return 0;
-    case KEY_GUARD:
-        main_number(state, "--guard", argument, 1, MAIN_MAX_ITERATIONS, &number);
-        options->tuner.n_guard = (uint32_t)number;
-        if (options->tuner.n_guard_most < options->tuner.n_guard) {
-            options->tuner.n_guard_most = options->tuner.n_guard;
-        }
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-static error_t main_parse(int key, char *argument, struct argp_state *state) {
-    struct main_options *options = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->listen;
-        state->child_inputs[1] = &options->store;
-        return 0;
-    case 'd':
-        if (strlen(argument) >= sizeof(options->db)) {
-            argp_error(state, "--db is longer than %u bytes", MAIN_PATH_BYTES - 1);
-        }
-        (void)snprintf(options->db, sizeof(options->db), "%s", argument);
-        return 0;
-    case KEY_PORT_FILE:
-        options->port_file = argument;
-        return 0;
-    case KEY_MODE:
-        if (tuner_mode_parse(argument, &options->mode) != DEFT_OK) {
-            argp_error(state, "--mode is '%s', expected off, observe or auto", argument);
-        }
-        return 0;
-    case 'v':
-        options->verbose = 1;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' was not expected", argument);
-        return EINVAL;
-    default:
-        return main_parse_tuning(key, argument, state);
-    }
-}
-
-static enum deft_status main_default_db(struct main_options *options, struct deft_error *error) {
+static enum deft_status main_db(const struct controller_options *options, char out[MAIN_PATH_BYTES],
+                                struct deft_error *error) {
     char dir[MAIN_PATH_BYTES];
-    if (options->db[0] != '\0') {
+    if (options->db != NULL) {
+        (void)snprintf(out, MAIN_PATH_BYTES, "%s", options->db); /* checked to be shorter */
         return DEFT_OK;
     }
     enum deft_status status = state_dir_default(dir, sizeof(dir), error);
     if (status == DEFT_OK) {
         status = state_dir_make(dir, error);
     }
-    return status == DEFT_OK
-               ? state_dir_join(dir, "deft.db", options->db, sizeof(options->db), error)
-               : status;
+    return status == DEFT_OK ? state_dir_join(dir, "deft.db", out, MAIN_PATH_BYTES, error) : status;
 }
 
 /* Whoever waits for the file must never read half a number. */
@@ -196,18 +75,58 @@ static enum deft_status main_write_port(const char *path, uint16_t port, struct 
 }
 
 struct main_parts {
-    const struct main_options *options;
-    const struct log *log;
+    const struct controller_options *options;
+    struct log *log;
     const sigset_t *signals;
+    char db[MAIN_PATH_BYTES];
     struct service service;
     struct http_server *server;
     struct access_mark mark; /* when streams were last looked at */
 };
 
+static enum log_level main_level(const struct controller_options *options) {
+    return options->verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
+}
+
+/* Takes up what may change while it runs; the rest of the news is named only. */
+static void main_take_news(struct main_parts *parts, const struct config_news *news) {
+    const struct controller_options *options = news->options;
+    jobs_set_defaults(parts->service.jobs, options->mode, &options->limits);
+    store_set_keep(parts->service.store, &options->store);
+    /* The address is that of the start. */
+    struct listen_options listen = {.host = parts->options->listen.host,
+                                    .has_rate = options->listen.has_rate,
+                                    .max_rate = options->listen.max_rate};
+    http_server_set_rate(parts->server, listen_rate(&listen));
+    log_set_least(parts->log, main_level(options));
+    log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: the settings were read again%s%s",
+             news->changed[0] != '\0' ? ", changed: " : ", nothing has changed", news->changed);
+    if (news->waiting[0] != '\0') {
+        log_line(parts->log, LOG_LEVEL_WARNING, "SIGHUP: needs a restart: %s", news->waiting);
+    }
+}
+
+static void main_reload_settings(struct main_parts *parts) {
+    struct deft_error error = {0};
+    struct config_news news;
+    if (config_reload(parts->service.config, &news, &error) == DEFT_OK) {
+        main_take_news(parts, &news);
+    } else {
+        log_line(parts->log, LOG_LEVEL_ERROR, "SIGHUP: the old settings stay in use: %s",
+                 error.text);
+    }
+}
+
 static void main_reload(struct main_parts *parts) {
     struct deft_error error = {0};
+    int has_file = settings_file(config_settings(parts->service.config)) != NULL;
+    if (has_file) {
+        main_reload_settings(parts);
+    }
     if (parts->service.tls == NULL) {
-        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: there is nothing to be read again");
+        if (!has_file) {
+            log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: there is nothing to be read again");
+        }
     } else if (http_tls_reload(parts->service.tls, &error) == DEFT_OK) {
         log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: the certificate was read again");
     } else {
@@ -254,11 +173,11 @@ static void main_tell(const struct main_parts *parts) {
     }
     log_line(parts->log, LOG_LEVEL_INFO, "listening on %s port %u%s, database %s", listen->host,
              (unsigned)http_server_port(parts->server), parts->service.tls != NULL ? " (TLS)" : "",
-             parts->options->db);
+             parts->db);
 }
 
 static enum deft_status main_serve(struct main_parts *parts, struct deft_error *error) {
-    const struct main_options *options = parts->options;
+    const struct controller_options *options = parts->options;
     struct service *service = &parts->service;
     struct http_server_options http = {.n_threads = MAIN_THREADS,
                                        .max_body_bytes = WIRE_MAX_BODY_BYTES,
@@ -287,20 +206,27 @@ static enum deft_status main_serve(struct main_parts *parts, struct deft_error *
         status = main_write_port(options->port_file, http_server_port(parts->server), error);
     }
     if (status == DEFT_OK) {
+        notify_send(NOTIFY_READY);
         main_wait(parts);
+        notify_send(NOTIFY_STOPPING);
     }
     return status;
 }
 
-static enum deft_status main_run(const struct main_options *options, const struct log *log,
-                                 const sigset_t *signals, struct deft_error *error) {
+static enum deft_status main_run(struct config *config, struct log *log, const sigset_t *signals,
+                                 struct deft_error *error) {
+    const struct controller_options *options = config_options(config);
     struct main_parts parts = {.options = options, .log = log, .signals = signals};
     struct service *service = &parts.service;
+    service->config = config;
     service->wants_certificates = options->listen.client_ca_file != NULL;
     service->n_metric_jobs = options->listen.metrics_jobs;
-    enum deft_status status = listen_open_tls(&options->listen, &service->tls, error);
+    enum deft_status status = main_db(options, parts.db, error);
     if (status == DEFT_OK) {
-        status = store_open_with(options->db, &options->store, &service->store, error);
+        status = listen_open_tls(&options->listen, &service->tls, error);
+    }
+    if (status == DEFT_OK) {
+        status = store_open_with(parts.db, &options->store, &service->store, error);
     }
     if (status == DEFT_OK) {
         status = main_serve(&parts, error);
@@ -330,39 +256,24 @@ static int main_subcommand(int argc, char **argv, int *out) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    static const struct argp_child children[] = {
-        {&listen_options_argp, 0, NULL, 0}, {&keep_options_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        .options = main_argp_options,
-        .parser = main_parse,
-        .children = children,
-        .doc = "The controller of DeFT Tuner: takes the reports of training jobs, plans their "
-               "communication, and answers the REST API. 'deft-controller replay --help' tells how "
-               "its decisions are checked, 'deft-controller token --help' how access is given, "
-               "'deft-controller db "
-               "--help' what can be done with its database.\v"
-               "SIGHUP reads the certificate again. Exit status: 0 after SIGTERM or SIGINT, 1 when "
-               "it cannot run, 2 for a wrong "
-               "command line."};
-    struct main_options options = {.mode = TUNER_OBSERVE};
-    struct deft_error error = {0};
+/* Reads all settings; what --check-config and --print-config ask for is done here. */
+static enum deft_status main_settings(int argc, char **argv, struct config **out,
+                                      struct deft_error *error) {
+    struct settings *settings = NULL;
+    enum deft_status status =
+        settings_read(&controller_options_program, argc, argv, environ, &settings, error);
+    if (status == DEFT_OK) {
+        status = config_open(settings, out, error);
+    }
+    if (status == DEFT_OK && settings_task(settings) == SETTINGS_PRINT) {
+        status = settings_print(settings, stdout, error);
+    }
+    return status;
+}
+
+static enum deft_status main_start(struct config *config, struct deft_error *error) {
     struct log log;
     sigset_t signals;
-    int exit_status = 0;
-    argp_err_exit_status = MAIN_EXIT_USAGE;
-    if (main_subcommand(argc, argv, &exit_status)) {
-        return exit_status;
-    }
-    listen_options_defaults(&options.listen);
-    store_defaults(&options.store);
-    tuner_defaults(&options.tuner);
-    quantify_default_limits(&options.limits);
-    (void)argp_parse(&argp, argc, argv, 0, NULL, &options);
-    if (listen_check(&options.listen, &error) != DEFT_OK) {
-        (void)fprintf(stderr, "deft-controller: %s\n", error.text);
-        return MAIN_EXIT_USAGE;
-    }
     (void)sigemptyset(&signals);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGINT);
@@ -370,18 +281,33 @@ int main(int argc, char **argv) {
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)umask(0077);
-    enum deft_status status = log_open(&log, "deft-controller", NULL,
-                                       options.verbose ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, &error);
+    enum deft_status status =
+        log_open(&log, "deft-controller", NULL, main_level(config_options(config)), error);
     if (status == DEFT_OK) {
-        status = main_default_db(&options, &error);
+        status = main_run(config, &log, &signals, error);
+        log_close(&log);
     }
-    if (status == DEFT_OK) {
-        status = main_run(&options, &log, &signals, &error);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct config *config = NULL;
+    struct deft_error error = {0};
+    int exit_status = 0;
+    argp_err_exit_status = MAIN_EXIT_USAGE;
+    if (main_subcommand(argc, argv, &exit_status)) {
+        return exit_status;
+    }
+    enum deft_status status = main_settings(argc, argv, &config, &error);
+    if (status != DEFT_OK) {
+        exit_status = MAIN_EXIT_USAGE;
+    } else if (settings_task(config_settings(config)) == SETTINGS_RUN) {
+        status = main_start(config, &error);
+        exit_status = status == DEFT_OK ? 0 : 1;
     }
     if (status != DEFT_OK) {
         (void)fprintf(stderr, "deft-controller: %s\n", error.text);
-        return 1;
     }
-    log_close(&log);
-    return 0;
+    config_close(config);
+    return exit_status;
 }

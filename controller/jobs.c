@@ -166,9 +166,11 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
     write.job = job;
     write.registration = registration;
     write.registration_text = text;
+    (void)pthread_mutex_lock(&jobs->lock); /* jobs_set_defaults */
     write.mode =
         registration->mode[0] != '\0' ? registration->mode : tuner_mode_name(jobs->options.mode);
     write.limits = jobs->options.limits;
+    (void)pthread_mutex_unlock(&jobs->lock);
     if (registration->max_merge > 0) {
         write.limits.max_merge = registration->max_merge;
     }

@@ -38,6 +38,8 @@ struct jobs_options {
 /* Reads what was running from the database and starts the thread. */
 DEFT_NODISCARD enum deft_status jobs_start(const struct jobs_options *options, struct jobs **out,
                                            struct deft_error *error);
+/* For jobs that are new from now on. Any thread. */
+void jobs_set_defaults(struct jobs *jobs, enum tuner_mode mode, const struct wire_limits *limits);
 /* After the HTTP server has stopped, before the store closes. Takes NULL. */
 void jobs_stop(struct jobs *jobs);
 

@@ -8,6 +8,13 @@
 /* Largest page of a list. */
 #define CONTROL_MAX_PAGE 1000u
 
+void jobs_set_defaults(struct jobs *jobs, enum tuner_mode mode, const struct wire_limits *limits) {
+    (void)pthread_mutex_lock(&jobs->lock);
+    jobs->options.mode = mode;
+    jobs->options.limits = *limits;
+    (void)pthread_mutex_unlock(&jobs->lock);
+}
+
 enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mode mode,
                                const struct store_audit *audit, struct deft_error *error) {
     struct store_change write;

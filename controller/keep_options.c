@@ -1,7 +1,6 @@
 #include "keep_options.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define KEEP_NS_PER_S  INT64_C(1000000000)
@@ -9,17 +8,6 @@
 #define KEEP_DAY_NS    (24 * KEEP_HOUR_NS)
 #define KEEP_MAX_S     INT64_C(3153600000) /* a hundred years */
 #define KEEP_MAX_BYTES (INT64_C(1) << 50)
-
-enum keep_key { KEY_KEEP = 0x400, KEY_MAX_DB_BYTES };
-
-static const struct argp_option keep_table[] = {
-    {"keep", KEY_KEEP, "WHAT=AGE", 0,
-     "How long history stays: raw=7d,iterations=200000,minutes=90d,hours=2y,logs=30d,jobs=1y; "
-     "forever is an age",
-     0},
-    {"max-db-bytes", KEY_MAX_DB_BYTES, "N", 0,
-     "Size of the database, beyond which the oldest history goes (16G); 0: no bound", 0},
-    {0}};
 
 /* What may be kept, and the least of it. A job stays in memory for an hour after its last report.
  */
@@ -111,34 +99,48 @@ enum deft_status keep_options_parse(const char *name, const char *text, struct s
     return DEFT_OK;
 }
 
-static int64_t keep_bytes(struct argp_state *state, const char *text) {
+static enum deft_status keep_take_ages(const struct setting *row, const char *name,
+                                       const char *text, void *target, struct deft_error *error) {
+    struct store_options defaults;
+    struct store_options *options = target;
+    (void)row;
+    store_defaults(&defaults);
+    enum deft_status status = keep_options_parse(name, text, &defaults.keep, error);
+    if (status == DEFT_OK) {
+        options->keep = defaults.keep;
+    }
+    return status;
+}
+
+static enum deft_status keep_take_bytes(const struct setting *row, const char *name,
+                                        const char *text, void *target, struct deft_error *error) {
     static const int64_t factors[] = {INT64_C(1) << 10, INT64_C(1) << 20, INT64_C(1) << 30,
                                       INT64_C(1) << 40};
+    struct store_options *options = target;
     int64_t number = keep_scaled(text, strlen(text), "KMGT", factors, KEEP_MAX_BYTES);
+    (void)row;
     if (number != 0 && number < STORE_MIN_MAX_BYTES) {
-        argp_error(state,
-                   "--max-db-bytes is '%s', expected a number of bytes from 16M on, with K, M, G "
-                   "or T if you like, or 0",
-                   text);
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "%s is '%.64s', expected a number of bytes from 16M on, with K, M, G or T "
+                         "if you like, or 0",
+                         name, text);
     }
-    return number;
+    options->max_bytes = number;
+    return DEFT_OK;
 }
 
-static error_t keep_parse(int key, char *argument, struct argp_state *state) {
-    struct store_options *options = state->input;
-    struct deft_error error = {0};
-    switch (key) {
-    case KEY_KEEP:
-        if (keep_options_parse("--keep", argument, &options->keep, &error) != DEFT_OK) {
-            argp_error(state, "%s", error.text);
-        }
-        return 0;
-    case KEY_MAX_DB_BYTES:
-        options->max_bytes = keep_bytes(state, argument);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-const struct argp keep_options_argp = {.options = keep_table, .parser = keep_parse};
+const struct setting keep_options_rows[] = {
+    {.name = "keep",
+     .argument = "WHAT=AGE",
+     .doc = "How long history stays; several with commas, and forever is an age",
+     .value = "raw=7d,iterations=200000,minutes=90d,hours=2y,logs=30d,jobs=1y",
+     .flags = SETTING_RELOADS | SETTING_LIST,
+     .take = keep_take_ages},
+    {.name = "max-db-bytes",
+     .argument = "N",
+     .doc = "Size of the database, beyond which the oldest history goes; 0: no bound",
+     .value = "16G",
+     .flags = SETTING_RELOADS,
+     .take = keep_take_bytes},
+    {.name = NULL},
+};

@@ -2,14 +2,13 @@
 #ifndef KEEP_OPTIONS_H
 #define KEEP_OPTIONS_H
 
-#include <argp.h>
-
 #include <deft/status.h>
 
+#include "base/settings.h"
 #include "store/store.h"
 
-/* For argp's children; the input is a struct store_options, filled with defaults. */
-extern const struct argp keep_options_argp;
+/* Of a struct store_options. */
+extern const struct setting keep_options_rows[];
 
 /* "raw=7d,iterations=200000,minutes=90d,hours=2y,logs=30d,jobs=1y": ages in s, m, h, d, w or y, or
  * forever. What is not named stays as it is. `name` is what the sentence calls the text. */

@@ -1,105 +1,115 @@
 #include "listen_options.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <string.h>
 
-#include "base/parse.h"
-
-#define LISTEN_PORT            7600
 #define LISTEN_MAX_CONNECTIONS 16384u
 #define LISTEN_PER_CLIENT      4096u
 /* A node's agents report about once a second each; behind one address there may be a rack. */
-#define LISTEN_RATE         1000u
-#define LISTEN_METRICS_JOBS 200u
+#define LISTEN_RATE     1000u
+#define LISTEN_MOST     1000000u /* beyond, a limit is none */
+#define LISTEN_MAX_JOBS 100000u
 
-enum listen_key {
-    KEY_HOST = 0x300,
-    KEY_TLS_CERT,
-    KEY_TLS_KEY,
-    KEY_TLS_CLIENT_CA,
-    KEY_MAX_RATE,
-    KEY_MAX_PER_CLIENT,
-    KEY_METRICS_JOBS,
+static enum deft_status listen_take_names(const struct setting *row, const char *name,
+                                          const char *text, void *target,
+                                          struct deft_error *error) {
+    struct listen_options *options = target;
+    (void)row;
+    options->n_names = 0;
+    for (const char *at = text;; at++) {
+        size_t n_bytes = strcspn(at, ",");
+        if (n_bytes == 0 || n_bytes >= LISTEN_HOST_BYTES || options->n_names == LISTEN_MAX_HOSTS) {
+            return deft_fail(error, DEFT_INVALID, 0,
+                             "%s is '%.64s', expected up to %u names of at most %u bytes, with "
+                             "commas between",
+                             name, text, LISTEN_MAX_HOSTS, LISTEN_HOST_BYTES - 1);
+        }
+        char *copy = options->name_bytes[options->n_names];
+        memcpy(copy, at, n_bytes);
+        copy[n_bytes] = '\0';
+        options->names[options->n_names++] = copy;
+        at += n_bytes;
+        if (*at == '\0') {
+            return DEFT_OK;
+        }
+    }
+}
+
+static enum deft_status listen_take_rate(const struct setting *row, const char *name,
+                                         const char *text, void *target, struct deft_error *error) {
+    struct listen_options *options = target;
+    enum deft_status status = settings_take_u32(row, name, text, target, error);
+    options->has_rate |= status == DEFT_OK;
+    return status;
+}
+
+const struct setting listen_options_rows[] = {
+    {.name = "listen",
+     .letter = 'l',
+     .argument = "HOST",
+     .doc = "Address to listen on; one that other hosts can reach needs an access token",
+     .value = "127.0.0.1",
+     .take = settings_take_text,
+     .offset = offsetof(struct listen_options, host)},
+    {.name = "port",
+     .letter = 'p',
+     .argument = "N",
+     .doc = "Port; 0: the system chooses",
+     .value = "7600",
+     .take = settings_take_u16,
+     .offset = offsetof(struct listen_options, port),
+     .most = UINT16_MAX},
+    {.name = "host",
+     .argument = "NAME",
+     .doc = "Answer to this name in Host, and to no others but addresses and localhost; up to 8",
+     .flags = SETTING_LIST,
+     .take = listen_take_names},
+    {.name = "tls-cert",
+     .argument = "FILE",
+     .doc = "Serve TLS with this certificate and its chain (PEM)",
+     .take = settings_take_text,
+     .offset = offsetof(struct listen_options, cert_file)},
+    {.name = "tls-key",
+     .argument = "FILE",
+     .doc = "The certificate's key (PEM), not readable for others",
+     .take = settings_take_text,
+     .offset = offsetof(struct listen_options, key_file)},
+    {.name = "tls-client-ca",
+     .argument = "FILE",
+     .doc = "Take only clients with a certificate of these authorities (PEM)",
+     .take = settings_take_text,
+     .offset = offsetof(struct listen_options, client_ca_file)},
+    {.name = "max-rate",
+     .argument = "N",
+     .doc = "Requests a second from one address; 0: no limit",
+     .otherwise = "1000; on a loopback address 0",
+     .flags = SETTING_RELOADS,
+     .take = listen_take_rate,
+     .offset = offsetof(struct listen_options, max_rate),
+     .most = LISTEN_MOST},
+    {.name = "max-connections-per-client",
+     .argument = "N",
+     .doc = "Connections from one address; 0: no limit",
+     .otherwise = "4096; on a loopback address 0",
+     .take = settings_take_u32,
+     .offset = offsetof(struct listen_options, max_per_client),
+     .most = LISTEN_MOST},
+    {.name = "metrics-jobs",
+     .argument = "N",
+     .doc = "Running jobs with metrics of their own, at most",
+     .value = "200",
+     .take = settings_take_u32,
+     .offset = offsetof(struct listen_options, metrics_jobs),
+     .most = LISTEN_MAX_JOBS},
+    {.name = NULL},
 };
 
-static const struct argp_option listen_table[] = {
-    {"listen", 'l', "HOST", 0,
-     "Address to listen on (127.0.0.1); one that other hosts can reach needs an access token", 0},
-    {"port", 'p', "N", 0, "Port; 0: the system chooses (7600)", 0},
-    {"host", KEY_HOST, "NAME", 0,
-     "Answer to this name in Host, and to no others but addresses and localhost", 0},
-    {"tls-cert", KEY_TLS_CERT, "FILE", 0, "Serve TLS with this certificate and its chain (PEM)", 0},
-    {"tls-key", KEY_TLS_KEY, "FILE", 0, "The certificate's key (PEM), not readable for others", 0},
-    {"tls-client-ca", KEY_TLS_CLIENT_CA, "FILE", 0,
-     "Take only clients with a certificate of these authorities (PEM)", 0},
-    {"max-rate", KEY_MAX_RATE, "N", 0,
-     "Requests a second from one address; 0: no limit (1000; on a loopback address 0)", 0},
-    {"max-connections-per-client", KEY_MAX_PER_CLIENT, "N", 0,
-     "Connections from one address; 0: no limit (4096; on a loopback address 0)", 0},
-    {"metrics-jobs", KEY_METRICS_JOBS, "N", 0,
-     "Running jobs with metrics of their own, at most (200)", 0},
-    {0}};
-
 void listen_options_defaults(struct listen_options *options) {
-    *options = (struct listen_options){.host = "127.0.0.1",
-                                       .port = LISTEN_PORT,
-                                       .max_per_client = UINT32_MAX,
-                                       .metrics_jobs = LISTEN_METRICS_JOBS};
+    memset(options, 0, sizeof(*options));
+    options->max_per_client = UINT32_MAX;
 }
-
-static uint32_t listen_number(struct argp_state *state, const char *name, const char *text,
-                              uint64_t most) {
-    struct deft_error error = {0};
-    uint64_t number = 0;
-    if (parse_u64(name, text, 0, most, &number, &error) != DEFT_OK) {
-        argp_error(state, "%s", error.text);
-    }
-    return (uint32_t)number;
-}
-
-static error_t listen_parse(int key, char *argument, struct argp_state *state) {
-    struct listen_options *options = state->input;
-    switch (key) {
-    case 'l':
-        options->host = argument;
-        return 0;
-    case 'p':
-        options->port = (uint16_t)listen_number(state, "--port", argument, UINT16_MAX);
-        return 0;
-    case KEY_HOST:
-        if (options->n_names == LISTEN_MAX_HOSTS) {
-            argp_error(state, "--host may be given %u times", LISTEN_MAX_HOSTS);
-        }
-        options->names[options->n_names++] = argument;
-        return 0;
-    case KEY_TLS_CERT:
-        options->cert_file = argument;
-        return 0;
-    case KEY_TLS_KEY:
-        options->key_file = argument;
-        return 0;
-    case KEY_TLS_CLIENT_CA:
-        options->client_ca_file = argument;
-        return 0;
-    case KEY_MAX_RATE:
-        options->has_rate = 1;
-        options->max_rate = listen_number(state, "--max-rate", argument, 1000000);
-        return 0;
-    case KEY_MAX_PER_CLIENT:
-        options->max_per_client =
-            listen_number(state, "--max-connections-per-client", argument, 1000000);
-        return 0;
-    case KEY_METRICS_JOBS:
-        options->metrics_jobs = listen_number(state, "--metrics-jobs", argument, 100000);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
-const struct argp listen_options_argp = {.options = listen_table, .parser = listen_parse};
 
 int listen_is_private(const struct listen_options *options) {
     struct in_addr v4;
@@ -135,6 +145,10 @@ enum deft_status listen_open_tls(const struct listen_options *options, struct ht
     return options->cert_file != NULL ? http_tls_open(&files, out, error) : DEFT_OK;
 }
 
+uint32_t listen_rate(const struct listen_options *options) {
+    return options->has_rate ? options->max_rate : listen_is_private(options) ? 0 : LISTEN_RATE;
+}
+
 void listen_fill(const struct listen_options *options, struct http_tls *tls,
                  struct http_server_options *out) {
     int is_private = listen_is_private(options);
@@ -142,7 +156,7 @@ void listen_fill(const struct listen_options *options, struct http_tls *tls,
     out->port = options->port;
     out->tls = tls;
     out->max_connections = LISTEN_MAX_CONNECTIONS;
-    out->max_requests_per_s = options->has_rate ? options->max_rate : is_private ? 0 : LISTEN_RATE;
+    out->max_requests_per_s = listen_rate(options);
     out->max_connections_per_client = options->max_per_client != UINT32_MAX
                                           ? options->max_per_client
                                       : is_private ? 0

@@ -24,6 +24,7 @@ const struct http_route service_routes[] = {
     {"POST", "/api/v1/tokens", service_token_create, SERVICE_OPERATOR},
     {"DELETE", "/api/v1/tokens/{name}", service_token_revoke, SERVICE_OPERATOR},
     {"GET", "/api/v1/audit", service_audit_list, SERVICE_OPERATOR},
+    {"GET", "/api/v1/config", service_config, SERVICE_OPERATOR},
     {"GET", "/metrics", service_metrics, SERVICE_VIEWER},
     {"GET", "/healthz", service_health, SERVICE_NOBODY},
     {"GET", "/readyz", service_ready, SERVICE_NOBODY},

@@ -17,10 +17,13 @@ enum service_need {
     SERVICE_NOBODY,   /* open */
 };
 
+struct config;
+
 struct service {
     struct store *store;
     struct jobs *jobs;
     struct access *access;
+    struct config *config;
     int wants_certificates; /* of clients */
     unsigned n_metric_jobs; /* running jobs with metrics of their own, at most */
     struct http_tls *tls;   /* NULL: plain */

@@ -58,6 +58,7 @@ void service_token_create(struct http_request *request, void *context);
 void service_token_revoke(struct http_request *request, void *context);
 void service_token_list(struct http_request *request, void *context);
 void service_audit_list(struct http_request *request, void *context);
+void service_config(struct http_request *request, void *context);
 void service_metrics(struct http_request *request, void *context);
 void service_index(struct http_request *request, void *context);
 void service_health(struct http_request *request, void *context);

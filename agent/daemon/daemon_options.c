@@ -2,6 +2,7 @@
 
 #include <argp.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,75 +14,142 @@
 #include "base/state_dir.h"
 #include "daemon_spool.h"
 
-enum {
-    DAEMON_OPTION_SOCKET = 256,
-    DAEMON_OPTION_CONTROLLER,
-    DAEMON_OPTION_JOB,
-    DAEMON_OPTION_MODE,
-    DAEMON_OPTION_MAX_MERGE,
-    DAEMON_OPTION_MAX_DELAY,
-    DAEMON_OPTION_READY_FD,
-    DAEMON_OPTION_OWNER_FD,
-    DAEMON_OPTION_WHEN_DONE,
-    DAEMON_OPTION_LOG,
-    DAEMON_OPTION_SPOOL_DIR,
-    DAEMON_OPTION_SPOOL_BYTES,
-};
+#define DAEMON_OPTIONS_EXIT 2
 
-static const struct argp_option daemon_options_table[] = {
-    {"socket", DAEMON_OPTION_SOCKET, "PATH", 0,
-     "Listen for ranks here; '@NAME' is an abstract socket", 0},
-    {"controller", DAEMON_OPTION_CONTROLLER, "URL", 0, "Where deft-controller listens", 0},
-    {"job", DAEMON_OPTION_JOB, "ID", 0, "Register as this job, whatever the ranks call it", 0},
-    {"mode", DAEMON_OPTION_MODE, "MODE", 0,
-     "Wish for the job's mode: off, observe or auto; without it the job keeps its own", 0},
-    {"max-merge", DAEMON_OPTION_MAX_MERGE, "K", 0, "Iterations that may share an all-reduce", 0},
-    {"max-delay", DAEMON_OPTION_MAX_DELAY, "D", 0, "Boundaries an update may be late", 0},
-    {"ready-fd", DAEMON_OPTION_READY_FD, "N", 0, "Write one byte there once ranks can connect", 0},
-    {"exit-with-fd", DAEMON_OPTION_OWNER_FD, "N", 0, "Flush and end when this descriptor ends", 0},
-    {"exit-when-done", DAEMON_OPTION_WHEN_DONE, NULL, 0, "End once all ranks have gone", 0},
-    {"spool-dir", DAEMON_OPTION_SPOOL_DIR, "DIR", 0,
-     "Keep reports there while the controller is away (default: spool in the state directory, else "
-     "in TMPDIR)",
-     0},
-    {"spool-bytes", DAEMON_OPTION_SPOOL_BYTES, "N", 0,
-     "At most so many, 0 for memory only (default: 67108864)", 0},
-    {"log", DAEMON_OPTION_LOG, "FILE", 0, "Append log lines to FILE", 0},
-    {"verbose", 'v', NULL, 0, "Log more", 0},
-    {0},
-};
-
-static uint64_t daemon_options_number(struct argp_state *state, const char *name, const char *text,
-                                      uint64_t least, uint64_t most) {
-    struct deft_error error;
-    uint64_t value = 0;
-    if (parse_u64(name, text, least, most, &value, &error) != DEFT_OK) {
-        argp_error(state, "%s", error.text);
-    }
-    return value;
-}
-
-static const char *daemon_options_mode(struct argp_state *state, const char *text) {
+static enum deft_status daemon_options_take_mode(const struct setting *row, const char *name,
+                                                 const char *text, void *target,
+                                                 struct deft_error *error) {
     static const char *const modes[] = {"off", "observe", "auto", NULL};
-    struct deft_error error;
+    struct daemon_options *options = target;
     size_t i = 0;
-    if (parse_word("--mode", text, modes, &i, &error) != DEFT_OK) {
-        argp_error(state, "%s", error.text);
+    (void)row;
+    enum deft_status status = parse_word(name, text, modes, &i, error);
+    if (status == DEFT_OK) {
+        options->mode = modes[i];
     }
-    return modes[i];
+    return status;
 }
 
-static void daemon_options_spool_dir(struct argp_state *state, const char *path,
-                                     struct daemon_options *options) {
-    size_t n_bytes = strlen(path);
+static enum deft_status daemon_options_take_dir(const struct setting *row, const char *name,
+                                                const char *text, void *target,
+                                                struct deft_error *error) {
+    struct daemon_options *options = target;
+    size_t n_bytes = strlen(text);
+    (void)row;
     if (n_bytes == 0 || n_bytes >= sizeof(options->spool_dir)) {
-        argp_error(state, "--spool-dir has %zu bytes, expected 1 to %zu", n_bytes,
-                   sizeof(options->spool_dir) - 1);
+        return deft_fail(error, DEFT_INVALID, 0, "%s has %zu bytes, expected 1 to %zu", name,
+                         n_bytes, sizeof(options->spool_dir) - 1);
     }
-    memcpy(options->spool_dir, path, n_bytes + 1);
+    memcpy(options->spool_dir, text, n_bytes + 1);
+    return DEFT_OK;
 }
 
-/* Where the command line names no folder. A path that is too long leaves memory. */
+static const struct setting daemon_options_rows[] = {
+    {.name = "socket",
+     .argument = "PATH",
+     .doc = "Listen for ranks here; '@NAME' is an abstract socket",
+     .take = settings_take_text,
+     .offset = offsetof(struct daemon_options, socket)},
+    {.name = "controller",
+     .argument = "URL",
+     .doc = "Where deft-controller listens",
+     .take = settings_take_text,
+     .offset = offsetof(struct daemon_options, controller)},
+    {.name = "job",
+     .argument = "ID",
+     .doc = "Register as this job, whatever the ranks call it",
+     .take = settings_take_text,
+     .offset = offsetof(struct daemon_options, job)},
+    {.name = "mode",
+     .argument = "MODE",
+     .doc = "Wish for the job's mode: off, observe or auto",
+     .otherwise = "the job keeps its own",
+     .take = daemon_options_take_mode},
+    {.name = "max-merge",
+     .argument = "K",
+     .doc = "Iterations that may share an all-reduce",
+     .otherwise = "the controller's",
+     .take = settings_take_u32,
+     .offset = offsetof(struct daemon_options, max_merge),
+     .least = 1,
+     .most = DSCHED_MAX_MERGE},
+    {.name = "max-delay",
+     .argument = "D",
+     .doc = "Boundaries an update may be late",
+     .otherwise = "the controller's",
+     .take = settings_take_u32,
+     .offset = offsetof(struct daemon_options, max_delay),
+     .least = 1,
+     .most = DSCHED_MAX_DELAY},
+    {.name = "ready-fd",
+     .argument = "N",
+     .doc = "Write one byte there once ranks can connect",
+     .flags = SETTING_ONLY_FLAG,
+     .take = settings_take_int,
+     .offset = offsetof(struct daemon_options, ready_fd),
+     .most = INT_MAX},
+    {.name = "exit-with-fd",
+     .argument = "N",
+     .doc = "Flush and end when this descriptor ends",
+     .flags = SETTING_ONLY_FLAG,
+     .take = settings_take_int,
+     .offset = offsetof(struct daemon_options, owner_fd),
+     .most = INT_MAX},
+    {.name = "exit-when-done",
+     .doc = "End once all ranks have gone",
+     .value = "no",
+     .take = settings_take_switch,
+     .offset = offsetof(struct daemon_options, exit_when_done)},
+    {.name = "after-ranks",
+     .doc = "On SIGTERM or SIGINT end only once all ranks have gone",
+     .value = "no",
+     .take = settings_take_switch,
+     .offset = offsetof(struct daemon_options, after_ranks)},
+    {.name = "spool-dir",
+     .argument = "DIR",
+     .doc = "Keep reports there while the controller is away",
+     .otherwise = "spool in the state directory, else in TMPDIR",
+     .take = daemon_options_take_dir},
+    {.name = "spool-bytes",
+     .argument = "N",
+     .doc = "At most so many, 0 for memory only",
+     .value = "67108864",
+     .take = settings_take_u64,
+     .offset = offsetof(struct daemon_options, spool_bytes),
+     .most = UINT64_C(1) << 50},
+    {.name = "log",
+     .argument = "FILE",
+     .doc = "Append log lines to FILE",
+     .otherwise = "standard error",
+     .take = settings_take_text,
+     .offset = offsetof(struct daemon_options, log_path)},
+    {.name = "verbose",
+     .letter = 'v',
+     .doc = "Log more",
+     .value = "no",
+     .take = settings_take_switch,
+     .offset = offsetof(struct daemon_options, verbose)},
+    {.name = NULL},
+};
+
+static const struct settings_group daemon_options_groups[] = {
+    {daemon_options_rows, 0},
+    {client_options_rows, offsetof(struct daemon_options, credentials)},
+};
+
+const struct settings_program daemon_options_program = {
+    .name = "deft-agent",
+    .prefix = "DEFT_AGENT_",
+    .doc = "Carries what the ranks of one job on this host measure to deft-controller, and plans "
+           "back.\vThe ranks never wait for the agent, and the agent never ends a job. Settings "
+           "may stand in the file of --config as well (max-merge = 2) and in the environment "
+           "(DEFT_AGENT_MAX_MERGE=2); the command line wins over the environment, and that over "
+           "the file.",
+    .groups = daemon_options_groups,
+    .n_groups = sizeof(daemon_options_groups) / sizeof(daemon_options_groups[0]),
+};
+
+/* Where no setting names a folder. A path that is too long leaves memory. */
 static void daemon_options_default_spool(struct daemon_options *options) {
     char state[PATH_MAX];
     const char *temporary = getenv("TMPDIR");
@@ -98,87 +166,41 @@ static void daemon_options_default_spool(struct daemon_options *options) {
     }
 }
 
-static error_t daemon_options_parse(int key, char *argument, struct argp_state *state) {
-    struct daemon_options *options = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &options->credentials;
-        break;
-    case DAEMON_OPTION_SOCKET:
-        options->socket = argument;
-        break;
-    case DAEMON_OPTION_CONTROLLER:
-        options->controller = argument;
-        break;
-    case DAEMON_OPTION_JOB:
-        options->job = argument;
-        break;
-    case DAEMON_OPTION_MODE:
-        options->mode = daemon_options_mode(state, argument);
-        break;
-    case DAEMON_OPTION_MAX_MERGE:
-        options->max_merge =
-            (uint32_t)daemon_options_number(state, "--max-merge", argument, 1, DSCHED_MAX_MERGE);
-        break;
-    case DAEMON_OPTION_MAX_DELAY:
-        options->max_delay =
-            (uint32_t)daemon_options_number(state, "--max-delay", argument, 1, DSCHED_MAX_DELAY);
-        break;
-    case DAEMON_OPTION_READY_FD:
-        options->ready_fd = (int)daemon_options_number(state, "--ready-fd", argument, 0, INT_MAX);
-        break;
-    case DAEMON_OPTION_OWNER_FD:
-        options->owner_fd =
-            (int)daemon_options_number(state, "--exit-with-fd", argument, 0, INT_MAX);
-        break;
-    case DAEMON_OPTION_WHEN_DONE:
-        options->exit_when_done = 1;
-        break;
-    case DAEMON_OPTION_LOG:
-        options->log_path = argument;
-        break;
-    case DAEMON_OPTION_SPOOL_DIR:
-        daemon_options_spool_dir(state, argument, options);
-        break;
-    case DAEMON_OPTION_SPOOL_BYTES:
-        options->spool_bytes =
-            daemon_options_number(state, "--spool-bytes", argument, 0, UINT64_C(1) << 50);
-        break;
-    case 'v':
-        options->verbose = 1;
-        break;
-    case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is not expected", argument);
-        break;
-    case ARGP_KEY_END:
-        if (options->socket == NULL || options->controller == NULL) {
-            argp_error(state, "--socket and --controller are needed");
-        }
-        if (options->job != NULL && options->job[0] == '\0') {
-            argp_error(state, "--job must not be empty");
-        }
-        break;
-    default:
-        return ARGP_ERR_UNKNOWN;
+enum deft_status daemon_options_fill(const struct settings *settings, struct daemon_options *out,
+                                     struct deft_error *error) {
+    *out = (struct daemon_options){.mode = "", .ready_fd = -1, .owner_fd = -1};
+    enum deft_status status = settings_apply(settings, out, error);
+    if (status == DEFT_OK && (out->socket == NULL || out->controller == NULL)) {
+        status = deft_fail(error, DEFT_INVALID, 0, "--socket and --controller are needed");
     }
-    return 0;
+    if (status == DEFT_OK) {
+        status = client_options_check(&out->credentials, error);
+    }
+    if (status == DEFT_OK && out->spool_dir[0] == '\0') {
+        daemon_options_default_spool(out);
+    }
+    return status;
 }
 
-void daemon_options_read(int argc, char **argv, struct daemon_options *out) {
-    static const struct argp_child children[] = {{&client_options_argp, 0, NULL, 0}, {0}};
-    static const struct argp parser = {
-        .children = children,
-        .options = daemon_options_table,
-        .parser = daemon_options_parse,
-        .doc = "Carries what the ranks of one job on this host measure to deft-controller, and "
-               "plans back.\vThe ranks never wait for the agent, and the agent never ends a job.",
-    };
-    struct daemon_options options = {
-        .mode = "", .spool_bytes = DAEMON_SPOOL_DISK_BYTES, .ready_fd = -1, .owner_fd = -1};
-    argp_err_exit_status = 2;
-    (void)argp_parse(&parser, argc, argv, 0, NULL, &options);
-    if (options.spool_dir[0] == '\0') {
-        daemon_options_default_spool(&options);
+void daemon_options_read(int argc, char **argv, struct daemon_options *out,
+                         struct settings **out_settings) {
+    struct settings *settings = NULL;
+    struct deft_error error = {0};
+    argp_err_exit_status = DAEMON_OPTIONS_EXIT;
+    enum deft_status status =
+        settings_read(&daemon_options_program, argc, argv, environ, &settings, &error);
+    if (status == DEFT_OK) {
+        status = daemon_options_fill(settings, out, &error);
     }
-    *out = options;
+    if (status == DEFT_OK && settings_task(settings) == SETTINGS_PRINT) {
+        status = settings_print(settings, stdout, &error);
+    }
+    if (status != DEFT_OK) {
+        (void)fprintf(stderr, "deft-agent: %s\n", error.text);
+    }
+    if (status != DEFT_OK || settings_task(settings) != SETTINGS_RUN) {
+        settings_close(settings);
+        exit(status == DEFT_OK ? 0 : DAEMON_OPTIONS_EXIT);
+    }
+    *out_settings = settings;
 }

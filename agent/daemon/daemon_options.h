@@ -5,6 +5,9 @@
 #include <limits.h>
 #include <stdint.h>
 
+#include <deft/status.h>
+
+#include "base/settings.h"
 #include "client/client_options.h"
 
 struct daemon_options {
@@ -21,10 +24,21 @@ struct daemon_options {
     int ready_fd;         /* -1: none */
     int owner_fd;         /* -1: none */
     int exit_when_done;
+    int after_ranks; /* signals wait for the ranks */
     int verbose;
 };
 
-/* Ends the process with status 2 and one sentence when the command line is wrong. */
-void daemon_options_read(int argc, char **argv, struct daemon_options *out);
+extern const struct settings_program daemon_options_program;
+
+/* Fills all of it; texts are those of the settings. DEFT_INVALID: a value is wrong or missing. */
+DEFT_NODISCARD enum deft_status daemon_options_fill(const struct settings *settings,
+                                                    struct daemon_options *out,
+                                                    struct deft_error *error);
+
+/* From command line, environment and file. Ends the process with status 2 and one sentence when
+ * something is wrong, and with 0 for --check-config and --print-config. `*out_settings` is to be
+ * closed when `out` is no longer used. */
+void daemon_options_read(int argc, char **argv, struct daemon_options *out,
+                         struct settings **out_settings);
 
 #endif

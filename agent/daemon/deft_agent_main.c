@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/notify.h"
 #include "client/http_client.h"
 #include "daemon_disk.h"
 #include "daemon_events.h"
@@ -64,6 +65,7 @@ static enum deft_status deft_agent_check_fd(const char *name, int fd, struct def
 }
 
 static void deft_agent_tell_ready(const struct daemon_options *options) {
+    notify_send(NOTIFY_READY);
     if (options->ready_fd < 0) {
         return;
     }
@@ -131,9 +133,10 @@ static enum deft_status deft_agent_serve(const struct daemon_options *options,
 
 int main(int argc, char **argv) {
     struct daemon_options options;
+    struct settings *settings = NULL;
     struct log log = {.fd = -1};
     struct deft_error error = {0};
-    daemon_options_read(argc, argv, &options);
+    daemon_options_read(argc, argv, &options, &settings);
     enum deft_status status = deft_agent_check_fd("--ready-fd", options.ready_fd, &error);
     if (status == DEFT_OK) {
         status = deft_agent_check_fd("--exit-with-fd", options.owner_fd, &error);
@@ -150,5 +153,6 @@ int main(int argc, char **argv) {
         log_line(&log, LOG_LEVEL_ERROR, "%s", error.text);
     }
     log_close(&log);
+    settings_close(settings);
     return status == DEFT_OK ? 0 : status == DEFT_INVALID ? 2 : 1;
 }

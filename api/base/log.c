@@ -35,6 +35,10 @@ void log_close(struct log *log) {
     }
 }
 
+void log_set_least(struct log *log, enum log_level least) {
+    __atomic_store_n(&log->least, least, __ATOMIC_RELAXED);
+}
+
 static const char *log_level_name(enum log_level level) {
     static const char *const names[] = {"debug", "info", "warning", "error"};
     return names[level];
@@ -47,7 +51,7 @@ static void log_write(const struct log *log, enum log_level level, const char *f
     char line[LOG_LINE_BYTES];
     struct timespec now;
     struct tm parts;
-    if (log->fd < 0 || level < log->least) {
+    if (log->fd < 0 || level < __atomic_load_n(&log->least, __ATOMIC_RELAXED)) {
         return;
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);

@@ -13,15 +13,17 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_E
 #define LOG_LINE_BYTES 1024u
 
 struct log {
-    int fd;              /* -1: nothing is written */
-    const char *program; /* outlives the log */
-    enum log_level least;
+    int fd;               /* -1: nothing is written */
+    const char *program;  /* outlives the log */
+    enum log_level least; /* once others use the log: log_set_least */
 };
 
 /* `path` NULL or "-": standard error; otherwise appended to, made with mode 0600. */
 DEFT_NODISCARD enum deft_status log_open(struct log *log, const char *program, const char *path,
                                          enum log_level least, struct deft_error *error);
 void log_close(struct log *log);
+/* Any thread, also while others write lines. */
+void log_set_least(struct log *log, enum log_level least);
 
 /* Control characters of the text become '?'. Any thread. */
 void log_line(const struct log *log, enum log_level level, const char *format, ...)

@@ -1,21 +1,70 @@
 #include "client/client_options.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 enum client_key { KEY_TOKEN_FILE = 0x400, KEY_CA_FILE, KEY_CLIENT_CERT, KEY_CLIENT_KEY, KEY_PROXY };
 
+/* Told by --help of deft and among the settings of the agent. */
+#define CLIENT_TOKEN_FILE "Show the token in FILE"
+#define CLIENT_CA_FILE    "Believe the authorities in FILE"
+#define CLIENT_CERT       "Show this certificate (PEM)"
+#define CLIENT_KEY        "Its key (PEM)"
+#define CLIENT_PROXY      "Go through a proxy; variables that name one are ignored"
+#define CLIENT_NO_TOKEN   "DEFT_TOKEN, DEFT_TOKEN_FILE"
+#define CLIENT_NO_CA      "DEFT_CA_FILE, the system's"
+
 static const struct argp_option client_table[] = {
-    {"token-file", KEY_TOKEN_FILE, "FILE", 0,
-     "Show the token in FILE (default: DEFT_TOKEN, DEFT_TOKEN_FILE)", 1},
-    {"ca-file", KEY_CA_FILE, "FILE", 0,
-     "Believe the authorities in FILE (default: DEFT_CA_FILE, the system's)", 1},
-    {"client-cert", KEY_CLIENT_CERT, "FILE", 0, "Show this certificate (PEM)", 1},
-    {"client-key", KEY_CLIENT_KEY, "FILE", 0, "Its key (PEM)", 1},
-    {"proxy", KEY_PROXY, "URL", 0, "Go through a proxy; variables that name one are ignored", 1},
+    {"token-file", KEY_TOKEN_FILE, "FILE", 0, CLIENT_TOKEN_FILE " (" CLIENT_NO_TOKEN ")", 1},
+    {"ca-file", KEY_CA_FILE, "FILE", 0, CLIENT_CA_FILE " (" CLIENT_NO_CA ")", 1},
+    {"client-cert", KEY_CLIENT_CERT, "FILE", 0, CLIENT_CERT, 1},
+    {"client-key", KEY_CLIENT_KEY, "FILE", 0, CLIENT_KEY, 1},
+    {"proxy", KEY_PROXY, "URL", 0, CLIENT_PROXY, 1},
     {0}};
+
+const struct setting client_options_rows[] = {
+    {.name = "token-file",
+     .argument = "FILE",
+     .doc = CLIENT_TOKEN_FILE,
+     .otherwise = CLIENT_NO_TOKEN,
+     .take = settings_take_text,
+     .offset = offsetof(struct client_options, token_file)},
+    {.name = "ca-file",
+     .argument = "FILE",
+     .doc = CLIENT_CA_FILE,
+     .otherwise = CLIENT_NO_CA,
+     .take = settings_take_text,
+     .offset = offsetof(struct client_options, ca_file)},
+    {.name = "client-cert",
+     .argument = "FILE",
+     .doc = CLIENT_CERT,
+     .take = settings_take_text,
+     .offset = offsetof(struct client_options, cert_file)},
+    {.name = "client-key",
+     .argument = "FILE",
+     .doc = CLIENT_KEY,
+     .take = settings_take_text,
+     .offset = offsetof(struct client_options, key_file)},
+    {.name = "proxy", /* its URL may hold a password */
+     .argument = "URL",
+     .doc = CLIENT_PROXY,
+     .flags = SETTING_SECRET,
+     .take = settings_take_text,
+     .offset = offsetof(struct client_options, proxy)},
+    {.name = NULL},
+};
+
+enum deft_status client_options_check(const struct client_options *options,
+                                      struct deft_error *error) {
+    if ((options->cert_file == NULL) != (options->key_file == NULL)) {
+        return deft_fail(error, DEFT_INVALID, 0, "--client-cert and --client-key belong together");
+    }
+    return DEFT_OK;
+}
 
 static error_t client_parse(int key, char *argument, struct argp_state *state) {
     struct client_options *options = state->input;
+    struct deft_error error = {0};
     switch (key) {
     case KEY_TOKEN_FILE:
         options->token_file = argument;
@@ -33,8 +82,8 @@ static error_t client_parse(int key, char *argument, struct argp_state *state) {
         options->proxy = argument;
         return 0;
     case ARGP_KEY_END:
-        if ((options->cert_file == NULL) != (options->key_file == NULL)) {
-            argp_error(state, "--client-cert and --client-key belong together");
+        if (client_options_check(options, &error) != DEFT_OK) {
+            argp_error(state, "%s", error.text);
         }
         return 0;
     default:

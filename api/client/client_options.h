@@ -5,6 +5,7 @@
 
 #include <argp.h>
 
+#include "base/settings.h"
 #include "client/http_client.h"
 
 struct client_options {
@@ -17,6 +18,12 @@ struct client_options {
 
 /* For argp's children; the input is a struct client_options. */
 extern const struct argp client_options_argp;
+
+/* The same as settings; of a struct client_options. */
+extern const struct setting client_options_rows[];
+
+DEFT_NODISCARD enum deft_status client_options_check(const struct client_options *options,
+                                                     struct deft_error *error);
 
 /* What the command line leaves open comes from the environment: DEFT_TOKEN, else DEFT_TOKEN_FILE,
  * and DEFT_CA_FILE. The texts are those of `options`, `url` and the environment. */

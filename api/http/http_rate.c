@@ -4,16 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+void http_rate_set(struct http_rate *rate, uint32_t per_s) {
+    int64_t interval_ns = per_s > 0 ? INT64_C(1000000000) / per_s : 0;
+    __atomic_store_n(&rate->interval_ns, interval_ns, __ATOMIC_RELAXED);
+}
+
 int http_rate_init(struct http_rate *rate, uint32_t per_s, uint64_t salt) {
     memset(rate, 0, sizeof(*rate));
     (void)pthread_mutex_init(&rate->lock, NULL);
-    if (per_s > 0) {
-        rate->interval_ns = INT64_C(1000000000) / per_s;
-        rate->burst_ns = INT64_C(1000000000);
-        rate->salt = salt;
-        rate->entries = calloc(HTTP_RATE_ENTRIES, sizeof(*rate->entries));
-    }
-    return per_s == 0 || rate->entries != NULL;
+    rate->burst_ns = INT64_C(1000000000);
+    rate->salt = salt;
+    rate->entries = calloc(HTTP_RATE_ENTRIES, sizeof(*rate->entries));
+    http_rate_set(rate, per_s);
+    return rate->entries != NULL;
 }
 
 void http_rate_done(struct http_rate *rate) {
@@ -66,12 +69,13 @@ static struct http_rate_entry *rate_entry(struct http_rate *rate, uint64_t clien
 
 int64_t http_rate_take(struct http_rate *rate, uint64_t client, int64_t now_ns) {
     int64_t wait_ns = 0;
-    if (rate->interval_ns == 0) {
+    int64_t interval_ns = __atomic_load_n(&rate->interval_ns, __ATOMIC_RELAXED);
+    if (interval_ns == 0) {
         return 0;
     }
     (void)pthread_mutex_lock(&rate->lock);
     struct http_rate_entry *entry = rate_entry(rate, client);
-    int64_t due_ns = (entry->due_ns > now_ns ? entry->due_ns : now_ns) + rate->interval_ns;
+    int64_t due_ns = (entry->due_ns > now_ns ? entry->due_ns : now_ns) + interval_ns;
     if (due_ns - now_ns > rate->burst_ns) {
         wait_ns = due_ns - now_ns - rate->burst_ns; /* and what was refused costs nothing */
     } else {

@@ -18,7 +18,7 @@ struct http_rate_entry {
 };
 struct http_rate {
     pthread_mutex_t lock;
-    int64_t interval_ns; /* 0: no limit */
+    int64_t interval_ns; /* 0: no limit; atomic */
     int64_t burst_ns;
     uint64_t salt; /* so that nobody can choose addresses that collide */
     struct http_rate_entry *entries;
@@ -27,6 +27,8 @@ struct http_rate {
 /* Each client may ask `per_s` times a second and that many at once. 0: always. `salt`: any random
  * number. Returns 0 when memory is short. */
 int http_rate_init(struct http_rate *rate, uint32_t per_s, uint64_t salt);
+/* Any thread, at any time. */
+void http_rate_set(struct http_rate *rate, uint32_t per_s);
 void http_rate_done(struct http_rate *rate);
 
 /* A client is an IPv4 address or the 64-bit prefix of an IPv6 one, since a host owns a whole one of

@@ -186,6 +186,10 @@ uint16_t http_server_port(const struct http_server *server) {
     return server->port;
 }
 
+void http_server_set_rate(struct http_server *server, uint32_t max_requests_per_s) {
+    http_rate_set(&server->rate, max_requests_per_s);
+}
+
 void http_server_stop(struct http_server *server) {
     if (server == NULL) {
         return;

@@ -76,6 +76,8 @@ DEFT_NODISCARD enum deft_status http_server_start(const struct http_server_optio
                                                   struct deft_error *error);
 uint16_t http_server_port(const struct http_server *server);
 /* Ends streams and connections, waits for handlers. Takes NULL. */
+/* Another limit for every client, at once. Any thread. */
+void http_server_set_rate(struct http_server *server, uint32_t max_requests_per_s);
 void http_server_stop(struct http_server *server);
 
 /* --- what it counts --------------------------------------------------------------------------- */

@@ -255,6 +255,13 @@ static void store_between(struct store *store, int64_t tidy_ns) {
     }
 }
 
+void store_set_keep(struct store *store, const struct store_options *options) {
+    (void)pthread_mutex_lock(&store->lock);
+    store->options.keep = options->keep;
+    store->options.max_bytes = options->max_bytes;
+    (void)pthread_mutex_unlock(&store->lock);
+}
+
 enum deft_status store_tidy(struct store *store, int64_t now_ns, struct deft_error *error) {
     (void)pthread_mutex_lock(&store->lock);
     uint64_t before = store->n_rounds;
@@ -302,6 +309,9 @@ static void *store_work(void *context) {
         struct store_write *batch = store->first;
         int stopping = store->stopping;
         int64_t tidy_ns = store->tidy_ns;
+        if (store->upkeep.round_ns == 0) { /* a round ends as it began */
+            store->upkeep.options = store->options;
+        }
         store->first = NULL;
         store->last = &store->first;
         store->n_batch_rows = (unsigned)(store->n_queued_bytes / STORE_BYTES_PER_ROW);

@@ -54,6 +54,8 @@ DEFT_NODISCARD enum deft_status store_open_beside(const char *path, struct store
 /* For reading alone: no lock, no migration, no writer; another controller may be at work. */
 DEFT_NODISCARD enum deft_status store_open_read(const char *path, struct store **out,
                                                 struct deft_error *error);
+/* Other ages and another size, from the next round of upkeep on. Any thread. */
+void store_set_keep(struct store *store, const struct store_options *options);
 /* Commits what is queued. Takes NULL. */
 void store_close(struct store *store);
 
