@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Agents back-fill on their own schedules: an iteration waits this long for its last rank. */
-#define OBSERVE_SLOTS 2048u
+/* Agents back-fill on their own schedules: an iteration waits this long for its last rank. Jobs
+ * whose ranks report in step need few slots, and there are thousands of jobs. */
+#define OBSERVE_SLOTS       2048u
+#define OBSERVE_FIRST_SLOTS 32u
 /* Iterations behind a median. */
 #define OBSERVE_ROWS 64u
 /* Fewer say nothing yet. */
@@ -58,7 +60,9 @@ struct observe {
     uint32_t n_tensors;
     uint32_t n_links;
     uint64_t *next; /* [n_ranks] the iteration a rank has not reported yet */
-    struct observe_slot *slots;
+    uint64_t newest;
+    uint32_t n_slots;           /* a power of 2 */
+    struct observe_slot *slots; /* by iteration; free once all ranks have reported */
     uint32_t n_rows;
     struct observe_row rows[OBSERVE_ROWS]; /* a ring */
     uint32_t readiness_rank;
@@ -77,7 +81,8 @@ enum deft_status observe_create(uint32_t n_ranks, uint32_t n_tensors, uint32_t n
     observe->n_tensors = n_tensors;
     observe->n_links = n_links;
     observe->next = calloc(n_ranks, sizeof(*observe->next));
-    observe->slots = calloc(OBSERVE_SLOTS, sizeof(*observe->slots));
+    observe->n_slots = OBSERVE_FIRST_SLOTS;
+    observe->slots = calloc(observe->n_slots, sizeof(*observe->slots));
     observe->offsets_ns = calloc(n_tensors > 0 ? n_tensors : 1, sizeof(*observe->offsets_ns));
     observe->links = calloc(n_links > 0 ? n_links : 1, sizeof(*observe->links));
     if (observe->next == NULL || observe->slots == NULL || observe->offsets_ns == NULL ||
@@ -178,19 +183,66 @@ static void observe_finish(struct observe_slot *slot) {
     figures->change_sq_local = observe_mean(&slot->change_sq_local);
 }
 
+/* 0: there are as many as there may be, or memory is short. */
+static int observe_grow(struct observe *observe) {
+    uint32_t n = observe->n_slots * 2;
+    struct observe_slot *grown = n <= OBSERVE_SLOTS ? calloc(n, sizeof(*grown)) : NULL;
+    if (grown == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < observe->n_slots; i++) {
+        if (observe->slots[i].in_use) {
+            grown[observe->slots[i].iteration % n] = observe->slots[i];
+        }
+    }
+    free(observe->slots);
+    observe->slots = grown;
+    observe->n_slots = n;
+    return 1;
+}
+
+/* 1 when no rank has yet to report the iteration: whoever has left it out will not. */
+static int observe_is_over(const struct observe *observe, uint64_t iteration) {
+    uint32_t rank = 0;
+    while (rank < observe->n_ranks && observe->next[rank] > iteration) {
+        rank++;
+    }
+    return rank == observe->n_ranks;
+}
+
+/* NULL: its place has been taken, it is too late. */
+static struct observe_slot *observe_slot_of(struct observe *observe, uint64_t iteration) {
+    struct observe_slot *slot = &observe->slots[iteration % observe->n_slots];
+    if (iteration > observe->newest) {
+        observe->newest = iteration;
+    }
+    if (observe->newest - iteration >= OBSERVE_SLOTS) {
+        return NULL;
+    }
+    while (slot->in_use && slot->iteration != iteration &&
+           !observe_is_over(observe, slot->iteration) && observe_grow(observe)) {
+        slot = &observe->slots[iteration % observe->n_slots];
+    }
+    if (slot->in_use && slot->iteration > iteration) {
+        return NULL;
+    }
+    if (!slot->in_use || slot->iteration < iteration) {
+        memset(slot, 0, sizeof(*slot));
+        slot->in_use = 1;
+        slot->iteration = iteration;
+    }
+    return slot;
+}
+
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,
                       struct observed *out) {
     if (row->iteration < observe->next[row->rank]) {
         return 0;
     }
     observe->next[row->rank] = row->iteration + 1;
-    struct observe_slot *slot = &observe->slots[row->iteration % OBSERVE_SLOTS];
-    if (!slot->in_use || slot->iteration < row->iteration) {
-        memset(slot, 0, sizeof(*slot));
-        slot->in_use = 1;
-        slot->iteration = row->iteration;
-    } else if (slot->iteration > row->iteration) {
-        return 0; /* its place has been taken: too late */
+    struct observe_slot *slot = observe_slot_of(observe, row->iteration);
+    if (slot == NULL) {
+        return 0;
     }
     observe_merge(slot, row);
     observe_figures(slot, row);
@@ -206,6 +258,7 @@ int observe_iteration(struct observe *observe, const struct wire_iteration *row,
         observe->n_rows++;
     }
     *out = slot->whole;
+    slot->in_use = 0;
     return 1;
 }
 
