@@ -27,7 +27,9 @@ struct http_server {
     _Atomic size_t n_body_bytes; /* of all requests */
     pthread_mutex_t lock;
     pthread_cond_t quiet;
-    unsigned n_deferred;
+    int stopping;
+    unsigned n_handling; /* handlers that are at work */
+    unsigned n_deferred; /* requests whose answer comes later */
 };
 
 struct http_request {

@@ -281,13 +281,35 @@ static enum MHD_Result request_queue(struct http_request *request) {
     return MHD_NO; /* no answer could be made: close rather than hang */
 }
 
+/* 0: the server is about to stop, and waits for those who are in already. */
+static int request_enter(struct http_server *server) {
+    (void)pthread_mutex_lock(&server->lock);
+    int may = !server->stopping;
+    server->n_handling += (unsigned)may;
+    (void)pthread_mutex_unlock(&server->lock);
+    return may;
+}
+
+static void request_leave(struct http_server *server) {
+    (void)pthread_mutex_lock(&server->lock);
+    if (--server->n_handling == 0 && server->stopping) {
+        (void)pthread_cond_broadcast(&server->quiet);
+    }
+    (void)pthread_mutex_unlock(&server->lock);
+}
+
 /* The request is whole: calls the handler once, then queues the answer or parks the connection. */
 static enum MHD_Result request_finish(struct http_request *request) {
     if (!request->handled && request->response == NULL) {
         request->handled = 1;
         http_watch_expect(&request->server->watch, request->conn, HTTP_STEP_OURS, 0);
-        if (!request->is_packed || request_unpack(request)) {
-            request->match.route->handle(request, request->server->options.context);
+        if (!request_enter(request->server)) {
+            http_respond_problem(request, 503, "stopping", NULL, "this server is stopping");
+        } else {
+            if (!request->is_packed || request_unpack(request)) {
+                request->match.route->handle(request, request->server->options.context);
+            }
+            request_leave(request->server);
         }
         request_free_body(request); /* an answer that comes later needs it no more */
     }

@@ -195,13 +195,16 @@ void http_server_stop(struct http_server *server) {
         return;
     }
     if (server->daemon != NULL) {
-        int listen_fd = MHD_quiesce_daemon(server->daemon);
-        if (listen_fd >= 0) {
-            (void)close(listen_fd);
-        }
+        /* Not MHD_quiesce_daemon: in 0.9.75 it and a thread of the pool may both take the listening
+         * socket out of that thread's epoll, which ends the process; and requests on connections
+         * that are there would go on coming. A connection that waits for its answer while
+         * libmicrohttpd stops ends the process too. */
+        (void)pthread_mutex_lock(&server->lock);
+        server->stopping = 1;
+        (void)pthread_mutex_unlock(&server->lock);
         http_streams_end(server->streams);
         (void)pthread_mutex_lock(&server->lock);
-        while (server->n_deferred > 0) {
+        while (server->n_handling > 0 || server->n_deferred > 0) {
             (void)pthread_cond_wait(&server->quiet, &server->lock);
         }
         (void)pthread_mutex_unlock(&server->lock);

@@ -11,14 +11,21 @@
 #include "base/clock.h"
 
 #define STREAM_HEARTBEAT_MS 10000u
-#define STREAM_BLOCK_BYTES  16384u
+/* Of a connection that speaks HTTP/1.0; chunks are built in the connection's own memory. */
+#define STREAM_BLOCK_BYTES 1024u
+/* Streams are found by their number in one of so many lists. */
+#define STREAM_BUCKETS 1024u
+/* Heartbeats go out in so many parts per period: those of ten thousand streams at once would keep
+ * everything else waiting. */
+#define STREAM_BEATS 64u
 
 struct http_stream {
     struct http_streams *owner;
     uint64_t number;
     uint64_t user;            /* whose it is, as `authorize` said */
     int fd;                   /* of the connection, watched for the peer's end */
-    struct http_stream *next; /* owner->lock */
+    struct http_stream *next; /* owner->lock, and what points here */
+    struct http_stream **back;
 
     pthread_mutex_t lock;
     unsigned references;
@@ -41,7 +48,8 @@ struct http_streams {
     int ending;
     int stopping;
     uint64_t n_opened;
-    struct http_stream *first;
+    size_t n_streams;
+    struct http_stream *buckets[STREAM_BUCKETS]; /* by number */
 };
 
 static void stream_unref(struct http_stream *stream) {
@@ -207,8 +215,14 @@ enum deft_status http_stream_open(struct http_streams *streams, struct MHD_Conne
 
     (void)pthread_mutex_lock(&streams->lock);
     stream->number = ++streams->n_opened;
-    stream->next = streams->first;
-    streams->first = stream;
+    struct http_stream **bucket = &streams->buckets[stream->number % STREAM_BUCKETS];
+    stream->next = *bucket;
+    stream->back = bucket;
+    if (stream->next != NULL) {
+        stream->next->back = &stream->next;
+    }
+    *bucket = stream;
+    streams->n_streams++;
     stream->ended = streams->ending;
     struct epoll_event watch = {.events = EPOLLRDHUP, .data.u64 = stream->number};
     /* Unwatched, the peer's end is noticed at the next heartbeat. */
@@ -222,13 +236,11 @@ enum deft_status http_stream_open(struct http_streams *streams, struct MHD_Conne
 void http_stream_detach(struct http_stream *stream) {
     struct http_streams *streams = stream->owner;
     (void)pthread_mutex_lock(&streams->lock);
-    struct http_stream **at = &streams->first;
-    while (*at != NULL && *at != stream) {
-        at = &(*at)->next;
+    *stream->back = stream->next;
+    if (stream->next != NULL) {
+        stream->next->back = stream->back;
     }
-    if (*at == stream) {
-        *at = stream->next;
-    }
+    streams->n_streams--;
     (void)epoll_ctl(streams->epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL);
     (void)pthread_mutex_unlock(&streams->lock);
 
@@ -240,7 +252,8 @@ void http_stream_detach(struct http_stream *stream) {
 
 static void streams_peer_gone(struct http_streams *streams, uint64_t number) {
     (void)pthread_mutex_lock(&streams->lock);
-    for (struct http_stream *s = streams->first; s != NULL; s = s->next) {
+    for (struct http_stream *s = streams->buckets[number % STREAM_BUCKETS]; s != NULL;
+         s = s->next) {
         if (s->number == number) {
             (void)epoll_ctl(streams->epoll_fd, EPOLL_CTL_DEL, s->fd, NULL);
             stream_end(s, 1);
@@ -249,22 +262,31 @@ static void streams_peer_gone(struct http_streams *streams, uint64_t number) {
     (void)pthread_mutex_unlock(&streams->lock);
 }
 
-static void streams_heartbeat(struct http_streams *streams) {
+static void stream_heartbeat(struct http_stream *stream) {
+    (void)pthread_mutex_lock(&stream->lock);
+    if (stream->suspended && !stream->ended && stream_append(stream, ":\n\n", 3)) {
+        stream_resume(stream);
+    }
+    (void)pthread_mutex_unlock(&stream->lock);
+}
+
+/* Of part `beat` of the streams. */
+static void streams_heartbeat(struct http_streams *streams, unsigned beat) {
+    const unsigned n = STREAM_BUCKETS / STREAM_BEATS;
     (void)pthread_mutex_lock(&streams->lock);
-    for (struct http_stream *s = streams->first; s != NULL; s = s->next) {
-        (void)pthread_mutex_lock(&s->lock);
-        if (s->suspended && !s->ended && stream_append(s, ":\n\n", 3)) {
-            stream_resume(s);
+    for (unsigned i = beat * n; i < (beat + 1) * n; i++) {
+        for (struct http_stream *s = streams->buckets[i]; s != NULL; s = s->next) {
+            stream_heartbeat(s);
         }
-        (void)pthread_mutex_unlock(&s->lock);
     }
     (void)pthread_mutex_unlock(&streams->lock);
 }
 
 static void *streams_watch(void *context) {
     struct http_streams *streams = context;
-    int64_t period_ns = (int64_t)streams->heartbeat_ms * 1000000;
-    int64_t next_ns = clock_monotonic_ns() + period_ns;
+    int64_t pause_ns = (int64_t)streams->heartbeat_ms * 1000000 / STREAM_BEATS;
+    int64_t next_ns = clock_monotonic_ns() + pause_ns;
+    unsigned beat = 0;
     for (;;) {
         struct epoll_event events[32];
         int64_t left_ns = next_ns - clock_monotonic_ns();
@@ -280,8 +302,9 @@ static void *streams_watch(void *context) {
             streams_peer_gone(streams, events[i].data.u64);
         }
         if (clock_monotonic_ns() >= next_ns) {
-            streams_heartbeat(streams);
-            next_ns = clock_monotonic_ns() + period_ns;
+            streams_heartbeat(streams, beat);
+            beat = (beat + 1) % STREAM_BEATS;
+            next_ns = clock_monotonic_ns() + pause_ns;
         }
     }
 }
@@ -325,20 +348,19 @@ enum deft_status http_streams_start(uint32_t heartbeat_ms, struct http_streams *
 void http_streams_check(struct http_streams *streams, int (*keeps)(uint64_t user, void *context),
                         void *context) {
     (void)pthread_mutex_lock(&streams->lock);
-    for (struct http_stream *s = streams->first; s != NULL; s = s->next) {
-        if (!keeps(s->user, context)) {
-            stream_end(s, 0);
+    for (unsigned i = 0; i < STREAM_BUCKETS; i++) {
+        for (struct http_stream *s = streams->buckets[i]; s != NULL; s = s->next) {
+            if (!keeps(s->user, context)) {
+                stream_end(s, 0);
+            }
         }
     }
     (void)pthread_mutex_unlock(&streams->lock);
 }
 
 size_t http_streams_count(struct http_streams *streams) {
-    size_t n = 0;
     (void)pthread_mutex_lock(&streams->lock);
-    for (const struct http_stream *s = streams->first; s != NULL; s = s->next) {
-        n++;
-    }
+    size_t n = streams->n_streams;
     (void)pthread_mutex_unlock(&streams->lock);
     return n;
 }
@@ -346,8 +368,10 @@ size_t http_streams_count(struct http_streams *streams) {
 void http_streams_end(struct http_streams *streams) {
     (void)pthread_mutex_lock(&streams->lock);
     streams->ending = 1;
-    for (struct http_stream *s = streams->first; s != NULL; s = s->next) {
-        stream_end(s, 0);
+    for (unsigned i = 0; i < STREAM_BUCKETS; i++) {
+        for (struct http_stream *s = streams->buckets[i]; s != NULL; s = s->next) {
+            stream_end(s, 0);
+        }
     }
     (void)pthread_mutex_unlock(&streams->lock);
 }
