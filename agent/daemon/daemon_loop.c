@@ -41,8 +41,9 @@ static int daemon_loop_signalled(const struct daemon_loop *loop) {
     if (read(loop->signal_fd, &info, sizeof(info)) != (ssize_t)sizeof(info)) {
         return 0;
     }
-    log_line(loop->log, LOG_LEVEL_INFO, "signal %" PRIu32 " of pid %" PRIu32 ": ending",
-             info.ssi_signo, info.ssi_pid);
+    int waits = loop->options->after_ranks && loop->ranks->n_ranks > 0;
+    log_line(loop->log, LOG_LEVEL_INFO, "signal %" PRIu32 " of pid %" PRIu32 ": ending%s",
+             info.ssi_signo, info.ssi_pid, waits ? " once the ranks have gone" : "");
     return 1;
 }
 
@@ -68,6 +69,7 @@ static void daemon_loop_last_look(struct daemon_loop *loop, struct pollfd *fds) 
 enum deft_status daemon_loop_run(struct daemon_loop *loop, struct deft_error *error) {
     struct pollfd fds[DAEMON_LOOP_N_FIXED + DAEMON_RANKS_MAX];
     int ending = 0;
+    int signalled = 0;
     while (!ending) {
         fds[DAEMON_LOOP_LISTEN] = (struct pollfd){.fd = loop->listen_fd, .events = POLLIN};
         fds[DAEMON_LOOP_NEWS] =
@@ -88,7 +90,9 @@ enum deft_status daemon_loop_run(struct daemon_loop *loop, struct deft_error *er
             if (fds[DAEMON_LOOP_NEWS].revents != 0) {
                 daemon_loop_news(loop);
             }
-            ending = fds[DAEMON_LOOP_SIGNAL].revents != 0 && daemon_loop_signalled(loop);
+            signalled |= fds[DAEMON_LOOP_SIGNAL].revents != 0 && daemon_loop_signalled(loop);
+            /* Ranks that the same signal has reached still have something to say. */
+            ending = signalled && !(loop->options->after_ranks && loop->ranks->n_ranks > 0);
             if (fds[DAEMON_LOOP_OWNER].revents != 0 &&
                 daemon_loop_owner_gone(loop, fds[DAEMON_LOOP_OWNER].revents)) {
                 log_line(loop->log, LOG_LEVEL_INFO, "the owner has gone: ending");

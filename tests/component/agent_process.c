@@ -363,6 +363,30 @@ static void sigterm_flushes_first(void **unused) {
     controller_peer_stop(setting.peer);
 }
 
+/* A launcher may signal it together with ranks that then finish in order. */
+static void signals_may_wait_for_the_ranks(void **unused) {
+    (void)unused;
+    struct setting setting;
+    struct ipc_rank rank;
+    set_up(&setting, "--after-ranks");
+    ipc_rank_join(&rank, setting.socket, 0, 1, "job", "job/1");
+    controller_peer_await_registrations(setting.peer, 1);
+    assert_int_equal(kill(setting.agent.pid, SIGTERM), 0);
+    child_await_output(&setting.agent, "ending once the ranks have gone");
+    ipc_rank_iterations(&rank, 0, 50, 0);
+    controller_peer_await_iterations(setting.peer, 0, 50); /* it goes on working */
+    ipc_rank_iterations(&rank, 50, 50, 0);
+    ipc_rank_leave(&rank);
+    assert_int_equal(child_wait(&setting.agent), 0);
+    controller_peer_await_iterations(setting.peer, 0, 100);
+    (void)close(setting.owner_fd);
+    child_free(&setting.agent);
+    /* Without ranks there is nothing to wait for. */
+    start_agent(&setting, "--after-ranks");
+    assert_int_equal(kill(setting.agent.pid, SIGINT), 0);
+    tear_down(&setting);
+}
+
 static void wrong_options_are_one_sentence(void **unused) {
     (void)unused;
     const char *const bad[][6] = {
@@ -392,6 +416,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(ranks_that_do_not_belong_here_are_refused_with_a_sentence),
     cmocka_unit_test(a_new_world_follows_and_the_old_one_keeps_its_records),
     cmocka_unit_test(sigterm_flushes_first),
+    cmocka_unit_test(signals_may_wait_for_the_ranks),
     cmocka_unit_test(wrong_options_are_one_sentence),
 };
 TESTING_MAIN(cases)
