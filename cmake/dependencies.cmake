@@ -50,6 +50,26 @@ else()
   deft_decide(TORCH OFF)
 endif()
 
+# Headers of one release of Slurm; 22.05 is what the plug-in is written for and tested with.
+find_path(DEFT_SLURM_INCLUDE slurm/spank.h DOC "Folder with slurm/spank.h")
+mark_as_advanced(DEFT_SLURM_INCLUDE)
+if(DEFT_SLURM_INCLUDE)
+  deft_decide(SLURM ON)
+else()
+  deft_decide(SLURM OFF)
+endif()
+if(DEFT_HAVE_SLURM)
+  file(STRINGS ${DEFT_SLURM_INCLUDE}/slurm/slurm_version.h deft_slurm_number
+    REGEX "^#define SLURM_VERSION_NUMBER 0x[0-9a-fA-F]+")
+  string(REGEX REPLACE ".*(0x[0-9a-fA-F]+).*" "\\1" deft_slurm_number "${deft_slurm_number}")
+  math(EXPR deft_slurm_major "(${deft_slurm_number} >> 16) & 0xff")
+  math(EXPR deft_slurm_minor "(${deft_slurm_number} >> 8) & 0xff")
+  if(deft_slurm_minor LESS 10)
+    string(PREPEND deft_slurm_minor 0)
+  endif()
+  set(DEFT_SLURM_RELEASE ${deft_slurm_major}.${deft_slurm_minor})
+endif()
+
 if(DEFT_TESTS)
   pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
   # The oracle of the planner: tests that need it are skipped without it.

@@ -17,7 +17,7 @@ BY_PATTERN = re.compile(r"\bfile\s*\(\s*GLOB|\baux_source_directory\s*\(", re.IG
 # Built by an outside project in the installation tests.
 NOT_OURS = ("tests/install/",)
 # Folders that a build leaves out when their library is missing.
-OPTIONAL = {"agent/link/gloo": "Gloo", "agent/examples/": "OpenBLAS", "slurm/": "Slurm"}
+OPTIONAL = {"agent/link/gloo": "Gloo", "agent/examples/": "OpenBLAS", "slurm/plugin/": "Slurm"}
 
 
 def check_patterns(root, files):

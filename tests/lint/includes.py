@@ -36,7 +36,8 @@ ROOMS = {
     "controller": API + ["controller/tuning", "controller/store", "scheduler_core/include"],
     "controller/tuning": BASE + ["api/wire", "scheduler_core/include"],
     "controller/store": BASE + ["api/wire", "scheduler_core/include"],
-    "slurm": [],
+    "slurm/core": [],
+    "slurm/plugin": ["slurm/core"],
     "tests": None,  # everything
 }
 
@@ -50,7 +51,7 @@ LIBRARIES = {
     "gnutls/*": ["api/http/*"],
     "curl/*": ["api/client/*"],
     "gloo/*": ["agent/link/*.cc"],
-    "slurm/*": ["slurm/*"],
+    "slurm/*": ["slurm/plugin/*"],
     "cblas.h": ["agent/examples/*"],
     "yajl/*": ["api/kineto/*"],
     "glpk.h": [],
