@@ -18,6 +18,8 @@
 #define OBSERVE_TIMES 8u
 /* A size not seen for this many reports of other sizes belongs to a plan that is over. */
 #define OBSERVE_STALE 64u
+/* Iterations after which ranks are looked for that are silent. */
+#define OBSERVE_LOOK 64u
 
 struct observe_mean {
     double sum;
@@ -59,7 +61,11 @@ struct observe {
     uint32_t n_ranks;
     uint32_t n_tensors;
     uint32_t n_links;
-    uint64_t *next; /* [n_ranks] the iteration a rank has not reported yet */
+    uint64_t *next;  /* [n_ranks] the iteration a rank has not reported yet */
+    uint8_t *silent; /* [n_ranks] */
+    uint32_t n_silent;
+    uint64_t looked; /* the newest, when ranks were last looked for that are silent */
+    uint64_t first;  /* the first iteration that was reported at all */
     uint64_t newest;
     uint32_t n_slots;           /* a power of 2 */
     struct observe_slot *slots; /* by iteration; free once all ranks have reported */
@@ -81,12 +87,13 @@ enum deft_status observe_create(uint32_t n_ranks, uint32_t n_tensors, uint32_t n
     observe->n_tensors = n_tensors;
     observe->n_links = n_links;
     observe->next = calloc(n_ranks, sizeof(*observe->next));
+    observe->silent = calloc(n_ranks, 1);
     observe->n_slots = OBSERVE_FIRST_SLOTS;
     observe->slots = calloc(observe->n_slots, sizeof(*observe->slots));
     observe->offsets_ns = calloc(n_tensors > 0 ? n_tensors : 1, sizeof(*observe->offsets_ns));
     observe->links = calloc(n_links > 0 ? n_links : 1, sizeof(*observe->links));
-    if (observe->next == NULL || observe->slots == NULL || observe->offsets_ns == NULL ||
-        observe->links == NULL) {
+    if (observe->next == NULL || observe->silent == NULL || observe->slots == NULL ||
+        observe->offsets_ns == NULL || observe->links == NULL) {
         observe_destroy(observe);
         return DEFT_NO_MEMORY;
     }
@@ -97,6 +104,7 @@ enum deft_status observe_create(uint32_t n_ranks, uint32_t n_tensors, uint32_t n
 void observe_destroy(struct observe *observe) {
     if (observe != NULL) {
         free(observe->next);
+        free(observe->silent);
         free(observe->slots);
         free(observe->offsets_ns);
         free(observe->links);
@@ -234,19 +242,50 @@ static struct observe_slot *observe_slot_of(struct observe *observe, uint64_t it
     return slot;
 }
 
+/* Now and then, since it looks at all ranks. Who has not reported yet has been due since the first
+ * iteration: after a restart of the controller that is any. */
+static void observe_look(struct observe *observe) {
+    if (observe->newest < observe->looked + OBSERVE_LOOK) {
+        return;
+    }
+    observe->looked = observe->newest;
+    observe->n_silent = 0;
+    for (uint32_t r = 0; r < observe->n_ranks; r++) {
+        uint64_t due = observe->next[r] > observe->first ? observe->next[r] : observe->first;
+        observe->silent[r] = due + OBSERVE_SILENT <= observe->newest;
+        observe->n_silent += observe->silent[r];
+    }
+}
+
+/* 1 while the rank of this row is too far behind to count. */
+static int observe_is_silent(struct observe *observe, const struct wire_iteration *row) {
+    if (observe->silent[row->rank] && row->iteration + OBSERVE_SILENT > observe->newest) {
+        observe->silent[row->rank] = 0;
+        observe->n_silent--;
+    }
+    return observe->silent[row->rank];
+}
+
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,
                       struct observed *out) {
     if (row->iteration < observe->next[row->rank]) {
         return 0;
     }
+    if (observe->newest == 0 && observe->first == 0) {
+        observe->first = row->iteration;
+    }
     observe->next[row->rank] = row->iteration + 1;
+    if (observe_is_silent(observe, row)) {
+        return 0;
+    }
     struct observe_slot *slot = observe_slot_of(observe, row->iteration);
+    observe_look(observe);
     if (slot == NULL) {
         return 0;
     }
     observe_merge(slot, row);
     observe_figures(slot, row);
-    if (slot->n_ranks < observe->n_ranks) {
+    if (slot->n_ranks + observe->n_silent < observe->n_ranks) {
         return 0;
     }
     observe_finish(slot);

@@ -29,6 +29,9 @@ struct observed {
     int64_t exposed_ns;             /* of the rank that waited least */
     struct quantify_sample figures; /* means over the ranks that reported each */
 };
+/* A rank that is so many iterations behind the newest is not waited for: its agent has died, and
+ * the others are judged without it until it has caught up. Agents that back off are less late. */
+#define OBSERVE_SILENT 4096u
 /* 1 when this row completes its iteration, which is then in `out`. Rows seen before are ignored.
  * The row's rank is below n_ranks. */
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,

@@ -284,6 +284,15 @@ void tuner_set_mode(struct tuner *tuner, enum tuner_mode mode, struct tuner_deci
     tuner_run_core(tuner, &evidence, out);
 }
 
+void tuner_set_hold(struct tuner *tuner, uint64_t pin_hash, int is_frozen) {
+    struct tuner_decision none;
+    const struct tuner_evidence evidence = {.event = TUNER_HOLD,
+                                            .iteration = tuner->state.iteration,
+                                            .pin_hash = pin_hash,
+                                            .is_frozen = is_frozen};
+    tuner_run_core(tuner, &evidence, &none);
+}
+
 /* --- for people ------------------------------------------------------------------------------- */
 
 static void tuner_status_observing(const struct tuner *tuner, char out[TUNER_STATUS_BYTES]) {
@@ -296,6 +305,12 @@ static void tuner_status_observing(const struct tuner *tuner, char out[TUNER_STA
         (void)snprintf(out, TUNER_STATUS_BYTES, "exact while the learning rate rises");
     } else if (loss->state == DSCHED_LOSS_UNSETTLED || loss->state == DSCHED_LOSS_BROKEN) {
         (void)snprintf(out, TUNER_STATUS_BYTES, "exact: %.200s", loss->text);
+    } else if (state->mode == TUNER_AUTO && state->pin_hash != 0 &&
+               state->pin_hash == state->failed_hash) {
+        (void)snprintf(out, TUNER_STATUS_BYTES,
+                       "exact: the pinned plan was left, and no other is tried");
+    } else if (state->mode == TUNER_AUTO && state->is_frozen && state->pin_hash == 0) {
+        (void)snprintf(out, TUNER_STATUS_BYTES, "frozen: no plan is looked for");
     } else if (state->iteration < state->wait_until) {
         (void)snprintf(out, TUNER_STATUS_BYTES,
                        "nothing to gain at present, next look at iteration %" PRIu64,

@@ -86,6 +86,7 @@ struct tuner_state {
     uint64_t pushed_iteration;
     uint64_t wait_until;  /* no new try before this iteration */
     uint64_t failed_hash; /* plan that was rolled back last */
+    uint64_t pin_hash;    /* plan that an operator wants; 0: none */
     uint64_t guard_at;    /* iteration of the next triple; 0: no plan is committed */
     uint64_t n_triples;   /* of the guard, when the present one began */
     uint32_t guard_every;
@@ -94,6 +95,7 @@ struct tuner_state {
     uint32_t n_rollbacks;
     uint32_t n_step_backs; /* of which: for the loss. The second one halts */
     uint32_t n_drift;      /* looks in a row that found the step longer */
+    int is_frozen;         /* no plan is looked for: what runs stays, unless the guard leaves it */
     int refined;
     int is_real;               /* the canary is faster; its losses are still to be judged */
     int is_committed;          /* the guarded plan was committed before this triple */
@@ -113,6 +115,7 @@ enum tuner_event {
     TUNER_REFUSAL = 2,   /* a rank will not run plan_seq */
     TUNER_FUSE = 3,      /* all ranks have left plan_seq for exact by themselves */
     TUNER_MODE = 4,      /* an operator changed the mode */
+    TUNER_HOLD = 5,      /* an operator pinned a plan, froze the job, or took that back */
 };
 /* What a decision is made on. Members that an event does not need are 0. */
 struct tuner_evidence {
@@ -133,6 +136,8 @@ struct tuner_evidence {
     int has_proposal; /* SOLUTION */
     struct tuner_plan proposal;
     enum tuner_mode mode; /* MODE */
+    int is_frozen;        /* HOLD */
+    uint64_t pin_hash;    /* HOLD */
     char text[320];       /* ITERATION: what the loss says; SOLUTION: the price, or why there is no
                              proposal; REFUSAL, FUSE: the rank's sentence */
 };
@@ -219,8 +224,8 @@ void tuner_resume(struct tuner *tuner);
 
 void tuner_sample(struct tuner *tuner, const struct tuner_sample *sample,
                   struct tuner_decision *out);
-/* The answer to TUNER_SOLVE. `proposal->seq` is ignored. NULL: none was found; `text` says why, or
- * what the proposal costs. */
+/* The answer to TUNER_SOLVE, where a plan is pinned: that one. `proposal->seq` is ignored. NULL:
+ * none was found; `text` says why, or what the proposal costs. */
 void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, const char *text,
                   struct tuner_decision *out);
 /* A rank will not run plan `seq`. */
@@ -229,6 +234,11 @@ void tuner_refused(struct tuner *tuner, uint64_t seq, const char *why, struct tu
 void tuner_fused(struct tuner *tuner, uint64_t seq, uint64_t iteration, const char *why,
                  struct tuner_decision *out);
 void tuner_set_mode(struct tuner *tuner, enum tuner_mode mode, struct tuner_decision *out);
+/* `pin_hash` 0: none. While a plan is pinned no other is tried: under mode auto it is pushed when
+ * the job is ready for one, whatever gain is predicted, and stays however long its steps are. Only
+ * the guard of the losses, the fuse, a refusal or a loss that is not finite end it; then the job is
+ * exact until it is pinned anew. Leads to no decision by itself. */
+void tuner_set_hold(struct tuner *tuner, uint64_t pin_hash, int is_frozen);
 
 /* Robust mean step of the newest whole cycles, 0 when the window is too short. */
 int64_t tuner_measure(const struct tuner *tuner, uint32_t cycle);

@@ -93,6 +93,19 @@ void tuner_core_go_back(struct tuner_call *core, const struct tuner_plan *target
     tuner_core_go(core, target->is_exact ? &tuner_core_builtin : target, TUNER_RETURNING);
 }
 
+static int core_is_pinned(const struct tuner_state *state, const struct tuner_plan *plan) {
+    return state->mode == TUNER_AUTO && state->pin_hash != 0 && plan->hash == state->pin_hash;
+}
+
+/* A pinned plan is asked for until it runs or has been left; beside it, and in a frozen job,
+ * nothing is looked for. Mode observe changes nothing and may say what it likes. */
+static int core_may_ask(const struct tuner_state *state) {
+    if (state->mode == TUNER_AUTO && state->pin_hash != 0) {
+        return state->running.hash != state->pin_hash && state->failed_hash != state->pin_hash;
+    }
+    return state->mode == TUNER_OBSERVE || !state->is_frozen;
+}
+
 static void core_ask(struct tuner_call *core) {
     core->state->before_step_ns = core->state->step_ns;
     core->state->phase = TUNER_SOLVING;
@@ -105,7 +118,7 @@ static void core_judge(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     int64_t gain = tuner_core_gain_ppm(core_cost_ns(state->before_step_ns, &state->previous),
                                        core_cost_ns(state->step_ns, &state->running));
-    if (gain >= (int64_t)core->config->min_measured_ppm) {
+    if (gain >= (int64_t)core->config->min_measured_ppm || core_is_pinned(state, &state->running)) {
         state->is_real = 1;
         state->canary_step_ns = state->step_ns;
         state->reference_step_ns = state->step_ns > state->running.predicted_step_ns
@@ -131,6 +144,12 @@ static void core_watch(struct tuner_call *core) {
         state->reference_step_ns = state->step_ns; /* after a return or a restart */
         return;
     }
+    if (state->mode == TUNER_AUTO && state->pin_hash != 0) {
+        if (core_may_ask(state) && state->iteration >= state->wait_until) {
+            core_ask(core);
+        }
+        return;
+    }
     int worse = state->step_ns > core_stretch(state->reference_step_ns, config->drift_ppm);
     int lost = state->exact_step_ns > 0 && state->step_ns > state->exact_step_ns;
     state->n_drift = worse || lost ? state->n_drift + 1 : 0;
@@ -147,10 +166,12 @@ static void core_watch(struct tuner_call *core) {
             tuner_core_go_back(core, &tuner_core_builtin);
             return;
         }
-        core_ask(core);
+        if (core_may_ask(state)) {
+            core_ask(core);
+        }
         return;
     }
-    if (!state->refined && state->running.predicted_step_ns > 0 &&
+    if (!state->refined && core_may_ask(state) && state->running.predicted_step_ns > 0 &&
         state->step_ns > core_stretch(state->running.predicted_step_ns, config->refine_ppm)) {
         state->refined = 1;
         core_ask(core);
@@ -168,7 +189,8 @@ static void core_measured(struct tuner_call *core) {
     }
     switch (state->phase) {
     case TUNER_OBSERVING:
-        if (state->running.is_exact && state->iteration >= state->wait_until &&
+        if (core_may_ask(state) && state->running.is_exact &&
+            state->iteration >= state->wait_until &&
             state->n_iterations >= core->config->n_warmup && !core->evidence->rate_rises &&
             !tuner_compare_waits_for_loss(core->evidence)) {
             core_ask(core);
@@ -366,7 +388,14 @@ static void core_solution(struct tuner_call *core) {
         core->out->predicted_step_ns = proposal->predicted_step_ns;
         return;
     }
-    if (gain < (int64_t)core->config->min_predicted_ppm) {
+    if (!core_is_pinned(state, proposal) && (state->pin_hash != 0 || state->is_frozen)) {
+        core_keep(core, "a plan was found after the job was frozen or another one pinned");
+    } else if (core_is_pinned(state, proposal)) {
+        core_describe(core, gain, "is pinned, and predicted to take", text, sizeof(text));
+        tuner_core_decide(core, TUNER_PUSH, "%s", text);
+        tuner_core_go(core, proposal, TUNER_SWITCHING);
+        core->out->target_seq = 0;
+    } else if (gain < (int64_t)core->config->min_predicted_ppm) {
         core_describe(core, gain, "is the best plan: predicted are", text, sizeof(text));
         size_t n = strlen(text);
         (void)snprintf(text + n, sizeof(text) - n, ": not worth a switch");
@@ -454,6 +483,24 @@ static void core_mode(struct tuner_call *core) {
     }
 }
 
+/* Who pins a plan again insists, also on one that was left before. */
+static void core_hold(struct tuner_call *core) {
+    struct tuner_state *state = core->state;
+    const struct tuner_evidence *evidence = core->evidence;
+    if (state->phase == TUNER_SOLVING) {
+        state->phase = core_rest(state);
+    }
+    if (evidence->pin_hash != state->pin_hash) {
+        state->wait_until = 0;
+        state->backoff = 0;
+        if (evidence->pin_hash == state->failed_hash) {
+            state->failed_hash = 0;
+        }
+    }
+    state->pin_hash = evidence->pin_hash;
+    state->is_frozen = evidence->is_frozen;
+}
+
 int tuner_core(const struct tuner_config *config, struct tuner_state *state,
                const struct tuner_evidence *evidence, struct tuner_decision *out) {
     struct tuner_call core = {.config = config, .state = state, .evidence = evidence, .out = out};
@@ -474,6 +521,9 @@ int tuner_core(const struct tuner_config *config, struct tuner_state *state,
         break;
     case TUNER_MODE:
         core_mode(&core);
+        break;
+    case TUNER_HOLD:
+        core_hold(&core);
         break;
     }
     if (out->kind != TUNER_NOTHING) {

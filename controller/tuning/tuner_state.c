@@ -9,7 +9,8 @@ static const char *const mode_names[] = {"off", "observe", "auto", NULL};
 static const char *const phase_names[] = {"observing", "solving",   "switching", "canary",
                                           "committed", "returning", "halted",    "comparing",
                                           "resuming",  NULL};
-static const char *const event_names[] = {"iteration", "solution", "refusal", "fuse", "mode", NULL};
+static const char *const event_names[] = {"iteration", "solution", "refusal", "fuse",
+                                          "mode",      "hold",     NULL};
 static const char *const loss_names[] = {"absent",  "fine",   "few",       "constant", "sparse",
                                          "missing", "broken", "unsettled", "stepped",  NULL};
 static const char *const drift_names[] = {"undecided", "fine", "drifting", "broken", NULL};
@@ -45,6 +46,7 @@ static const struct wire_field state_fields[] = {
     WIRE_ROW_UINT(R, pushed_iteration, "pushed_iteration", 1, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_UINT(R, wait_until, "wait_until", 1, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_HEX(R, failed_hash, "failed_hash", 1),
+    WIRE_ROW_HEX(R, pin_hash, "pin_hash", 0),
     WIRE_ROW_UINT(R, guard_at, "guard_at", 0, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_UINT(R, n_triples, "n_triples", 0, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_UINT(R, guard_every, "guard_every", 0, 0, UINT32_MAX),
@@ -53,6 +55,7 @@ static const struct wire_field state_fields[] = {
     WIRE_ROW_UINT(R, n_rollbacks, "n_rollbacks", 1, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, n_step_backs, "n_step_backs", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, n_drift, "n_drift", 0, 0, UINT32_MAX),
+    WIRE_ROW_FLAG(R, is_frozen, "is_frozen"),
     WIRE_ROW_FLAG(R, refined, "refined"),
     WIRE_ROW_FLAG(R, is_real, "is_real"),
     WIRE_ROW_FLAG(R, is_committed, "is_committed"),
@@ -118,6 +121,8 @@ enum deft_status tuner_state_decode(const char *text, struct tuner *tuner,
         wire_shape_decode(&tuner_shape, "the tuner's state", text, strlen(text), restored, error);
     if (status == DEFT_OK) {
         restored->state.mode = tuner->state.mode;
+        restored->state.is_frozen = tuner->state.is_frozen;
+        restored->state.pin_hash = tuner->state.pin_hash;
         tuner->state = restored->state;
         tuner->quantify.noise = restored->quantify.noise;
         tuner->quantify.disagreement = restored->quantify.disagreement;
@@ -168,6 +173,8 @@ static const struct wire_field evidence_fields[] = {
     WIRE_ROW_FLAG(R, has_proposal, "has_proposal"),
     WIRE_ROW_OBJECT(R, proposal, "proposal", 1, &plan_shape),
     WIRE_ROW_NAME(R, mode, "mode", 1, mode_names),
+    WIRE_ROW_FLAG(R, is_frozen, "is_frozen"),
+    WIRE_ROW_HEX(R, pin_hash, "pin_hash", 0),
     WIRE_ROW_TEXT(R, text, "text", 1),
 };
 #undef R

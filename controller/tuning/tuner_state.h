@@ -8,7 +8,8 @@
 /* malloc'ed. */
 DEFT_NODISCARD enum deft_status tuner_state_encode(const struct tuner *tuner, char **out,
                                                    struct deft_error *error);
-/* `tuner` was initialised; text "" leaves it so. The mode is the job's, not the text's. */
+/* `tuner` was initialised; text "" leaves it so. The mode and what
+ * is held are the job's, not the text's. */
 DEFT_NODISCARD enum deft_status tuner_state_decode(const char *text, struct tuner *tuner,
                                                    struct deft_error *error);
 

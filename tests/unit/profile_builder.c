@@ -206,6 +206,47 @@ static void iterations_complete_once(void **unused) {
     observe_destroy(observe);
 }
 
+/* A rank that is heard no more is left out after OBSERVE_SILENT iterations, and counts again when
+ * it has caught up. Nothing is whole twice. */
+static void silent_ranks_are_not_waited_for(void **unused) {
+    uint64_t state = testing_seed();
+    struct observe *observe = NULL;
+    struct observed whole;
+    const uint64_t begin = 1000000; /* after a restart of the controller */
+    const uint64_t silent_from = begin + 100;
+    uint64_t last = 0;
+    uint64_t n_whole = 0;
+    uint64_t n_late = 0;
+    (void)unused;
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    for (uint64_t i = begin; i < silent_from + 3 * OBSERVE_SILENT; i++) {
+        for (uint32_t rank = 0; rank < N_RANKS; rank++) {
+            struct wire_iteration row = row_of(rank, i, &state);
+            if ((rank != 1 || i < silent_from) && observe_iteration(observe, &row, &whole)) {
+                assert_true(n_whole == 0 || whole.iteration > last);
+                assert_true(whole.iteration < silent_from ||
+                            whole.iteration >= silent_from + OBSERVE_SILENT);
+                last = whole.iteration;
+                n_whole++;
+            }
+        }
+    }
+    assert_true(n_whole >= 100 + 2 * OBSERVE_SILENT - 64 && n_whole <= 100 + 2 * OBSERVE_SILENT);
+    /* It back-fills what is over, to no effect, and is then waited for again. */
+    for (uint64_t i = silent_from; i < silent_from + 3 * OBSERVE_SILENT; i++) {
+        struct wire_iteration row = row_of(1, i, &state);
+        n_late += (uint64_t)observe_iteration(observe, &row, &whole);
+    }
+    assert_int_equal(n_late, 0);
+    struct wire_iteration row = row_of(0, silent_from + 3 * OBSERVE_SILENT, &state);
+    assert_int_equal(observe_iteration(observe, &row, &whole), 0);
+    row = row_of(2, row.iteration, &state);
+    assert_int_equal(observe_iteration(observe, &row, &whole), 0);
+    row = row_of(1, row.iteration, &state);
+    assert_int_equal(observe_iteration(observe, &row, &whole), 1);
+    observe_destroy(observe);
+}
+
 static void ranks_under_different_plans_are_mixed(void **unused) {
     uint64_t state = testing_seed();
     struct observe *observe = NULL;
@@ -264,6 +305,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(links_are_what_they_do_under_load),
     cmocka_unit_test(bursts_do_not_make_small_messages_cheap),
     cmocka_unit_test(iterations_complete_once),
+    cmocka_unit_test(silent_ranks_are_not_waited_for),
     cmocka_unit_test(ranks_under_different_plans_are_mixed),
     cmocka_unit_test(figures_are_means_over_the_ranks),
 };
