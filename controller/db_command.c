@@ -233,10 +233,13 @@ static void db_who(char out[STORE_TOKEN_NAME_BYTES]) {
     }
 }
 
+/* As the route of the API writes it. */
 static void db_quoted(const char *text, char *out, size_t capacity_bytes) {
     struct json_out json = {0};
     char *quoted = NULL;
-    json_out_text(&json, NULL, text);
+    json_out_begin_object(&json, NULL);
+    json_out_text(&json, "keep", text);
+    json_out_end_object(&json);
     if (json_out_finish(&json, &quoted, NULL) == DEFT_OK) {
         (void)snprintf(out, capacity_bytes, "%s", quoted);
     }

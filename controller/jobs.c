@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "jobs_live.h"
 
+#define JOBS_YEAR_NS (UINT64_C(366) * 86400 * 1000000000)
+
 /* --- tasks ---------------------------------------------------------------------------------------
  */
 
@@ -29,6 +31,9 @@ void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
 
 void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
                        const struct tuner_decision *decision) {
+    if (live->is_superseded) {
+        return; /* its ranks are gone, or belong to another start by now */
+    }
     if (decision->kind == TUNER_SOLVE) {
         if (!live->solving) {
             live->solving = 1;
@@ -151,6 +156,27 @@ static enum deft_status jobs_find_locked(struct jobs *jobs, int64_t id, struct j
     return DEFT_OK;
 }
 
+/* Clients' clocks order nothing; what one says is kept within what can be: not behind this
+ * controller's, and not before the year that ends now. */
+static uint64_t jobs_clamp_time(uint64_t started_ns, int64_t now_ns) {
+    uint64_t most = now_ns > 0 ? (uint64_t)now_ns : 0;
+    uint64_t least = most > JOBS_YEAR_NS ? most - JOBS_YEAR_NS : 0;
+    return started_ns > most ? most : started_ns < least ? least : started_ns;
+}
+
+/* With the lock held: a job runs once at a time. */
+static void jobs_supersede(struct jobs *jobs, const struct jobs_live *newest) {
+    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
+        for (struct jobs_live *live = jobs->buckets[i]; live != NULL; live = live->next) {
+            if (live->id < newest->id && !live->is_superseded &&
+                strcmp(live->job, newest->job) == 0) {
+                live->is_superseded = 1;
+                jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+            }
+        }
+    }
+}
+
 enum deft_status jobs_register(struct jobs *jobs, const char *job,
                                const struct wire_registration *registration,
                                struct wire_registered *out, const char **out_field,
@@ -158,7 +184,10 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
     struct store_register write;
     struct jobs_live *live = NULL;
     char *text = NULL;
-    enum deft_status status = wire_registration_encode(registration, &text, error);
+    int64_t now_ns = clock_wall_ns();
+    struct wire_registration kept = *registration;
+    kept.started_ns = jobs_clamp_time(registration->started_ns, now_ns);
+    enum deft_status status = wire_registration_encode(&kept, &text, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -177,7 +206,7 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
     if (registration->max_delay > 0) {
         write.limits.max_delay = registration->max_delay;
     }
-    write.now_ns = clock_wall_ns();
+    write.now_ns = now_ns;
     status = store_run(jobs->options.store, &write.write, error);
     free(text);
     if (status != DEFT_OK) {
@@ -196,6 +225,7 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
            strlen(tuner_mode_name(live->tuner.state.mode)));
     out->committed_seq = write.committed_seq;
     if (write.is_new) {
+        jobs_supersede(jobs, live);
         jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
@@ -309,7 +339,7 @@ static void jobs_report_done(struct store_write *write, enum deft_status status,
         if (live != NULL) {
             live->heard_ns = clock_monotonic_ns();
             live->updated_ns = pending->write.now_ns;
-            if (strcmp(live->state, "lost") == 0) {
+            if (strcmp(live->state, "lost") == 0 && !live->is_superseded) {
                 jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
             }
             if (pending->write.is_fresh) {

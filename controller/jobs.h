@@ -78,6 +78,19 @@ DEFT_NODISCARD enum deft_status jobs_set_limits(struct jobs *jobs, const char *j
                                                 const struct store_audit *audit,
                                                 struct deft_error *error);
 
+/* `plan`: id of one of the job's plans, or its hash; "": none. The id that was pinned goes to
+ * `out`. DEFT_INVALID: it is neither, DEFT_NOT_FOUND: no such job or plan, DEFT_MISMATCH: the
+ * running ranks cannot run it. */
+DEFT_NODISCARD enum deft_status jobs_set_pin(struct jobs *jobs, const char *job, const char *plan,
+                                             const struct store_audit *audit, struct wire_pin *out,
+                                             struct deft_error *error);
+/* Turns the text of a pin into the id of a plan of the job, as above. */
+DEFT_NODISCARD enum deft_status jobs_find_pin(struct jobs *jobs, const char *job, const char *plan,
+                                              struct wire_pin *out, struct deft_error *error);
+DEFT_NODISCARD enum deft_status jobs_set_frozen(struct jobs *jobs, const char *job, int frozen,
+                                                const struct store_audit *audit,
+                                                struct deft_error *error);
+
 /* Removes an ended or lost job with all that is known of it. DEFT_STATE: it is running. */
 DEFT_NODISCARD enum deft_status jobs_remove(struct jobs *jobs, const char *job,
                                             const struct store_audit *audit,

@@ -148,6 +148,9 @@ enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *
         out->epsilon = known.limits.epsilon;
         out->min_progress = known.limits.min_progress;
         out->loss_floor = known.limits.loss_floor;
+        out->frozen = known.frozen;
+        memset(out->pin, 0, sizeof(out->pin));
+        memcpy(out->pin, known.pin, sizeof(known.pin));
     }
     free(summary);
     return status;
@@ -214,8 +217,7 @@ void jobs_each(struct jobs *jobs, jobs_each_fn found, void *context) {
     for (size_t i = 0; i < JOBS_BUCKETS; i++) {
         (void)pthread_mutex_lock(&jobs->lock);
         for (const struct jobs_live *live = jobs->buckets[i]; live != NULL; live = live->next) {
-            if (strcmp(live->state, "running") == 0 &&
-                jobs_live_find_job(jobs, live->job) == live) {
+            if (strcmp(live->state, "running") == 0 && !live->is_superseded) {
                 jobs_live_view(live, &view);
                 found(context, &view);
             }

@@ -47,27 +47,11 @@ static void engine_change_done(struct engine_change *change) {
 /* --- the exact plan
  * ------------------------------------------------------------------------------- */
 
-/* malloc'ed; NULL when memory is short. Borrows nothing from the registration afterwards. */
-static struct dsched_table *engine_table(const struct wire_registration *registration) {
-    uint32_t n = registration->n_tensors;
-    struct dsched_table *table = malloc(sizeof(*table) + n * (sizeof(uint64_t) + sizeof(uint8_t)));
-    if (table != NULL) {
-        uint64_t *elements = (uint64_t *)(void *)(table + 1);
-        uint8_t *dtypes = (uint8_t *)(elements + n);
-        for (uint32_t i = 0; i < n; i++) {
-            elements[i] = registration->tensors[i].elements;
-            dtypes[i] = (uint8_t)registration->tensors[i].dtype;
-        }
-        *table = (struct dsched_table){.n_tensors = n, .elements = elements, .dtypes = dtypes};
-    }
-    return table;
-}
-
 static enum deft_status engine_exact_plan(const struct wire_registration *registration,
                                           char **out_text, uint64_t *out_hash,
                                           struct deft_error *error) {
     struct dsched_plan plan = {0};
-    struct dsched_table *table = engine_table(registration);
+    struct dsched_table *table = jobs_offer_table(registration);
     enum deft_status status = DEFT_OK;
     if (table == NULL ||
         dsched_plan_ddp(table, ENGINE_FIRST_BYTES, ENGINE_LATER_BYTES, &plan) != DSCHED_OK) {
@@ -115,7 +99,7 @@ static enum deft_status engine_snapshot(struct jobs_live *live, struct engine_ch
         status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a summary");
     }
     change->write.incarnation = live->id;
-    change->write.job = change->job;
+    change->write.job = live->is_superseded ? NULL : change->job; /* the job is the newest start */
     change->write.state = change->state;
     change->write.summary = change->summary;
     change->write.tuner = change->tuner;
@@ -249,10 +233,10 @@ static enum deft_status engine_options(const struct jobs_live *live,
     return status;
 }
 
-static void engine_proposal(const struct dsched_solution *solution, struct tuner_plan *out) {
-    const struct dsched_plan *plan = &solution->plan;
+static void engine_proposal(const struct dsched_plan *plan, uint32_t progress_ppm,
+                            struct tuner_plan *out) {
     memset(out, 0, sizeof(*out));
-    out->progress_ppm = solution->candidates[solution->chosen].progress_ppm;
+    out->progress_ppm = progress_ppm;
     out->hash = dsched_plan_hash(plan);
     out->rule = plan->rule;
     out->cycle = dsched_plan_cycle(plan);
@@ -297,18 +281,42 @@ struct engine_task {
     struct quantify_price price;
     struct dsched_table *table;
     struct dsched_solution solution;
+    struct jobs_offer offer; /* text NULL: none */
+    int is_pinned;
+    struct dsched_plan offered; /* the offer, once it was found to fit */
+    int64_t before_step_ns;     /* what it must be better than */
+    uint32_t progress_ppm;      /* of the plan that is proposed */
 };
 
 static void engine_task_done(struct engine_task *task) {
     if (task != NULL) {
         dsched_solution_done(&task->solution);
+        dsched_plan_done(&task->offered);
+        jobs_offer_done(&task->offer);
         dsched_profile_done(&task->profile);
         free(task->table);
         free(task);
     }
 }
 
-static enum deft_status engine_copy(const struct jobs_live *live, struct engine_task *task,
+/* What takes the place of a search. Under observe nothing does: it says what could be had. */
+static enum deft_status engine_copy_offer(struct jobs_live *live, struct engine_task *task,
+                                          struct deft_error *error) {
+    const struct tuner_state *tuner = &live->tuner.state;
+    task->before_step_ns = tuner->before_step_ns;
+    if (tuner->mode != TUNER_AUTO) {
+        return DEFT_OK;
+    }
+    if (tuner->pin_hash != 0) {
+        task->is_pinned = 1;
+        return jobs_offer_copy(&live->pin, &task->offer, error);
+    }
+    task->offer = live->warm;
+    memset(&live->warm, 0, sizeof(live->warm));
+    return DEFT_OK;
+}
+
+static enum deft_status engine_copy(struct jobs_live *live, struct engine_task *task,
                                     struct deft_error *error) {
     enum deft_status status =
         profile_build(&live->registration, live->observe, &task->profile, error);
@@ -316,12 +324,55 @@ static enum deft_status engine_copy(const struct jobs_live *live, struct engine_
         status = engine_options(live, &task->options, &task->price, error);
     }
     if (status == DEFT_OK) {
-        task->table = engine_table(&live->registration);
+        task->table = jobs_offer_table(&live->registration);
         if (task->table == NULL) {
             status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to solve");
         }
     }
-    return status;
+    return status == DEFT_OK ? engine_copy_offer(live, task, error) : status;
+}
+
+/* Whether a plan of the past is worth being tried before anything is searched for. */
+static int engine_gains(const struct jobs *jobs, const struct engine_task *task) {
+    double cost_ns = (double)task->offered.forecast.step_ns * 1e6 / task->progress_ppm;
+    return cost_ns * (1 + jobs->options.tuner.min_predicted_ppm / 1e6) <=
+           (double)task->before_step_ns;
+}
+
+/* DEFT_OK leaves texts in `change`. What an operator pins must fit; a plan of the past may not. */
+static enum deft_status engine_offer(const struct jobs *jobs, struct engine_task *task,
+                                     struct engine_change *change, struct deft_error *error) {
+    const struct jobs_offer_terms terms = {.profile = &task->profile,
+                                           .table = task->table,
+                                           .options = &task->options,
+                                           .price = &task->price,
+                                           .is_pinned = task->is_pinned};
+    char text[sizeof(task->price.text)];
+    enum deft_status status =
+        jobs_offer_fit(&task->offer, &terms, &task->offered, &task->progress_ppm, error);
+    if (status == DEFT_OK && !task->is_pinned && !engine_gains(jobs, task)) {
+        status = deft_fail(error, DEFT_MISMATCH, 0, "plan: %s would not gain enough now",
+                           task->offer.id);
+    }
+    if (status == DEFT_OK) {
+        (void)snprintf(text, sizeof(text),
+                       task->is_pinned ? "pinned as %s; %.240s"
+                                       : "it did well as %s, with the same "
+                                         "tensors, ranks and links; %.240s",
+                       task->offer.id, task->price.text);
+        memcpy(task->price.text, text, sizeof(text));
+        change->write.plan_hash = dsched_plan_hash(&task->offered);
+        status = wire_plan_encode(&task->offered, &change->plan, error);
+    }
+    return status == DEFT_OK ? wire_profile_encode(&task->profile, &change->profile, error)
+                             : status;
+}
+
+static int64_t engine_coverage_ppm(const struct engine_task *task) {
+    const struct dsched_profile *profile = &task->profile;
+    double compute_ns = (double)(profile->forward_ns + profile->backward_ns);
+    int64_t link_ns = dsched_link_ns(&profile->links[0], dsched_table_bytes(task->table));
+    return compute_ns > 0 ? (int64_t)((double)link_ns * 1e6 / compute_ns) : 0;
 }
 
 /* The tuner hears the answer; what it decides is left in `out`. */
@@ -333,15 +384,35 @@ static int engine_answer(struct jobs *jobs, int64_t id, const struct engine_task
     struct jobs_live *live = jobs_live_find(jobs, id);
     if (live != NULL) {
         live->solving = 0;
-        if (status == DEFT_OK) {
-            engine_proposal(&task->solution, &proposal);
-            live->coverage_ppm = task->solution.coverage_ppm;
+        if (status == DEFT_OK && task->offered.n_buckets > 0) {
+            engine_proposal(&task->offered, task->progress_ppm, &proposal);
+            live->coverage_ppm = engine_coverage_ppm(task);
+        } else if (status == DEFT_OK) {
+            const struct dsched_solution *solution = &task->solution;
+            engine_proposal(&solution->plan, solution->candidates[solution->chosen].progress_ppm,
+                            &proposal);
+            live->coverage_ppm = solution->coverage_ppm;
         }
         tuner_solved(&live->tuner, status == DEFT_OK ? &proposal : NULL,
                      status == DEFT_OK ? task->price.text : error->text, out);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     return live != NULL;
+}
+
+static enum deft_status engine_find(const struct jobs *jobs, struct engine_task *task,
+                                    struct engine_change *change, struct deft_error *error) {
+    if (task->offer.text != NULL) {
+        enum deft_status status = engine_offer(jobs, task, change, error);
+        if (status == DEFT_OK || task->is_pinned) {
+            return status;
+        }
+        log_line(jobs->options.log, LOG_LEVEL_INFO, "a plan of the past is left out: %s",
+                 error->text);
+        dsched_plan_done(&task->offered);
+    }
+    return engine_solve_profile(&task->profile, &task->options, task->table, &task->solution,
+                                change, error);
 }
 
 static void engine_solve(struct jobs *jobs, int64_t id) {
@@ -360,8 +431,7 @@ static void engine_solve(struct jobs *jobs, int64_t id) {
         (void)pthread_mutex_unlock(&jobs->lock);
     }
     if (status == DEFT_OK) {
-        status = engine_solve_profile(&task->profile, &task->options, task->table, &task->solution,
-                                      &change, &error);
+        status = engine_find(jobs, task, &change, &error);
     }
     if (task != NULL && engine_answer(jobs, id, task, status, &error, &decision) &&
         decision.kind != TUNER_NOTHING) {
@@ -384,7 +454,9 @@ static void engine_solve(struct jobs *jobs, int64_t id) {
 
 static const char *engine_state(const struct jobs_live *live) {
     if (live->n_ended < live->registration.n_ranks) {
-        return clock_monotonic_ns() - live->heard_ns > JOBS_LOST_NS ? "lost" : "running";
+        return live->is_superseded || clock_monotonic_ns() - live->heard_ns > JOBS_LOST_NS
+                   ? "lost"
+                   : "running";
     }
     return memchr(live->ends, 2, live->registration.n_ranks) != NULL ? "failed" : "finished";
 }

@@ -57,6 +57,8 @@ void jobs_live_destroy(struct jobs_live *live) {
     free(live->streams);
     free(live->plan_event);
     free(live->ends);
+    jobs_offer_done(&live->pin);
+    jobs_offer_done(&live->warm);
     observe_destroy(live->observe);
     wire_registration_done(&live->registration);
     free(live);
@@ -100,6 +102,36 @@ static enum deft_status live_take_plan(struct jobs_live *live, const struct stor
     return jobs_live_plan_event(&plan, &live->plan_event, error);
 }
 
+/* A pin whose plan is gone, e.g. in a repaired database, holds nothing. */
+static void live_take_pin(struct jobs *jobs, struct jobs_live *live, const char *id) {
+    struct deft_error why = {0};
+    if (id[0] == '\0') {
+        return;
+    }
+    if (jobs_offer_read(jobs->options.store, live->job, id, &live->pin, &why) == DEFT_OK) {
+        live->tuner.state.pin_hash = live->pin.hash;
+    } else {
+        log_line(jobs->options.log, LOG_LEVEL_WARNING, "job %s: the pin %s is not held: %s",
+                 live->job, id, why.text);
+    }
+}
+
+/* For a start that has not come to a decision: what it may begin with. */
+static void live_take_warm(struct jobs *jobs, struct jobs_live *live) {
+    struct store_warm warm = {0};
+    struct deft_error why = {0};
+    enum deft_status status =
+        store_read_warm(jobs->options.store, live->id, &live->registration, &warm, &why);
+    if (status == DEFT_OK) {
+        memcpy(live->warm.id, warm.id, sizeof(live->warm.id));
+        live->warm.hash = warm.hash;
+        live->warm.text = warm.plan;
+    } else if (status != DEFT_NOT_FOUND) {
+        log_line(jobs->options.log, LOG_LEVEL_WARNING, "job %s: its past was not read: %s",
+                 live->job, why.text);
+    }
+}
+
 static enum deft_status live_fill(struct jobs *jobs, struct jobs_live *live,
                                   const struct store_incarnation *from, struct deft_error *error) {
     enum tuner_mode mode = TUNER_OBSERVE;
@@ -128,8 +160,11 @@ static enum deft_status live_fill(struct jobs *jobs, struct jobs_live *live,
                        live->registration.n_links, &live->observe) != DEFT_OK) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for job '%s'", live->job);
     }
+    live->is_superseded = from->is_superseded;
     quantify_job_of(&live->registration, &described);
     tuner_init(&live->tuner, &jobs->options.tuner, mode, &described, &from->job.limits);
+    live->tuner.state.is_frozen = from->job.frozen;
+    live_take_pin(jobs, live, from->job.pin);
     if (from->tuner[0] != '\0') {
         status = tuner_state_decode(from->tuner, &live->tuner, error);
         tuner_resume(&live->tuner);
@@ -158,6 +193,9 @@ enum deft_status jobs_live_load(struct jobs *jobs, int64_t id, struct jobs_live 
     if (status != DEFT_OK) {
         jobs_live_destroy(live);
         return status;
+    }
+    if (live->plan_seq == 0 && live->decision[0] == '\0' && !live->is_superseded) {
+        live_take_warm(jobs, live);
     }
     *out = live;
     return DEFT_OK;
@@ -238,6 +276,8 @@ static void live_view_convergence(const struct jobs_live *live, struct wire_job 
     out->epsilon = quantify->limits.epsilon;
     out->min_progress = quantify->limits.min_progress;
     out->loss_floor = quantify->limits.loss_floor;
+    out->frozen = live->tuner.state.is_frozen;
+    memcpy(out->pin, live->pin.id, sizeof(live->pin.id));
     out->progress = plan->progress_ppm > 0 ? plan->progress_ppm / 1e6 : (double)NAN;
     out->noise_samples = noise.is_known ? noise.noise_samples : (double)NAN;
     out->disagreement = plan->rule == DSCHED_AVERAGED && apart.is_known ? apart.rho : (double)NAN;

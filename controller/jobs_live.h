@@ -12,6 +12,16 @@
 /* One stream per agent, and agents that reconnect before their old stream is seen to be dead. */
 #define JOBS_MAX_STREAMS 8192u
 
+/* A plan that was not searched for: one that an operator pins, or that did well before. */
+struct jobs_offer {
+    char id[STORE_ID_BYTES];
+    uint64_t hash;
+    char *text; /* malloc'ed deft.plan/1; NULL: none */
+};
+void jobs_offer_done(struct jobs_offer *offer); /* and zeroes it */
+DEFT_NODISCARD enum deft_status jobs_offer_copy(const struct jobs_offer *from,
+                                                struct jobs_offer *out, struct deft_error *error);
+
 struct jobs_live {
     int64_t id;
     char id_text[STORE_ID_BYTES];
@@ -26,7 +36,10 @@ struct jobs_live {
     int64_t coverage_ppm; /* 0: unknown */
     uint8_t *ends;        /* [n_ranks] 1: finished, 2: failed */
     uint32_t n_ended;
-    int closing; /* its end is being recorded */
+    int closing;            /* its end is being recorded */
+    int is_superseded;      /* the job has started anew: it gets no plans any more */
+    struct jobs_offer pin;  /* what the operator wants */
+    struct jobs_offer warm; /* tried before anything is solved; once */
     int64_t registered_ns;
     int64_t heard_ns; /* monotonic */
     int64_t updated_ns;
@@ -97,6 +110,34 @@ void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
                        const struct tuner_decision *decision);
 void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
                 const struct tuner_decision *decision);
+
+/* --- plans that were not searched for; in jobs_offer.c -----------------------------------------
+ */
+
+struct jobs_offer_terms {
+    const struct dsched_profile *profile;
+    const struct dsched_table *table;
+    const struct dsched_planner_options *options; /* limits, and rules that the ranks can run */
+    const struct quantify_price *price;
+    int is_pinned; /* the operator answers for its price */
+};
+/* The plan with a forecast for this profile, and what it costs in progress (0: unknown).
+ * DEFT_MISMATCH: it does not fit; the sentence says why. `out` is released with dsched_plan_done.
+ */
+DEFT_NODISCARD enum deft_status jobs_offer_fit(const struct jobs_offer *offer,
+                                               const struct jobs_offer_terms *terms,
+                                               struct dsched_plan *out, uint32_t *out_progress_ppm,
+                                               struct deft_error *error);
+/* DEFT_MISMATCH: the ranks of this registration cannot run it. */
+DEFT_NODISCARD enum deft_status jobs_offer_check(const struct jobs_offer *offer,
+                                                 const struct wire_registration *registration,
+                                                 struct deft_error *error);
+/* Reads a plan of the job; DEFT_NOT_FOUND when there is none of this id. */
+DEFT_NODISCARD enum deft_status jobs_offer_read(struct store *store, const char *job,
+                                                const char *id, struct jobs_offer *out,
+                                                struct deft_error *error);
+/* The tensors of a registration; malloc'ed, borrows nothing; NULL when memory is short. */
+struct dsched_table *jobs_offer_table(const struct wire_registration *registration);
 
 /* The thread; in jobs_engine.c. */
 void *jobs_engine(void *context);

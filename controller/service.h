@@ -2,6 +2,7 @@
 #ifndef SERVICE_H
 #define SERVICE_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "access.h"
@@ -27,6 +28,7 @@ struct service {
     int wants_certificates; /* of clients */
     unsigned n_metric_jobs; /* running jobs with metrics of their own, at most */
     struct http_tls *tls;   /* NULL: plain */
+    atomic_int is_simulating; /* POST /simulate is at work */
 };
 
 /* Handlers take a `struct service *` as context. */

@@ -133,9 +133,8 @@ void service_audit(const struct service_cause *cause, const char *action, const 
 
 /* --- tokens ---------------------------------------------------------------------------------- */
 
-/* The table in memory follows at once: whoever gets the answer can rely on it. */
-static enum deft_status access_settle(struct service *service, struct http_request *request,
-                                      enum deft_status status, struct deft_error *error) {
+enum deft_status service_settle(struct service *service, struct http_request *request,
+                                enum deft_status status, struct deft_error *error) {
     if (status == DEFT_OK) {
         status = access_refresh(service->access, error);
         http_server_check_streams(http_request_server(request), service_keeps_stream, service);
@@ -164,7 +163,7 @@ void service_token_create(struct http_request *request, void *context) {
     if (status == DEFT_OK) {
         status = access_create(service->store, &wish, &cause.cause, &token, &error);
     }
-    status = access_settle(service, request, status, &error);
+    status = service_settle(service, request, status, &error);
     if (status == DEFT_OK) {
         status = wire_token_encode(&token, &text, &error);
     }
@@ -182,7 +181,7 @@ void service_token_revoke(struct http_request *request, void *context) {
     }
     enum deft_status status = access_revoke(service->store, http_request_param(request, "name"),
                                             &cause.cause, &token, &error);
-    status = access_settle(service, request, status, &error);
+    status = service_settle(service, request, status, &error);
     if (status == DEFT_OK) {
         status = wire_token_encode(&token, &text, &error);
     }

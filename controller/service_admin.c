@@ -12,9 +12,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* The job as it is before a change; 0: answered. */
-static int admin_before(struct service *service, struct http_request *request,
-                        struct wire_job *out) {
+int service_before(struct service *service, struct http_request *request, struct wire_job *out) {
     struct deft_error error = {0};
     if (jobs_view(service->jobs, http_request_param(request, "job"), out, &error) != DEFT_OK) {
         service_fail(request, &error);
@@ -36,7 +34,7 @@ void service_admin_mode(struct http_request *request, void *context) {
     char *old = NULL;
     size_t n_bytes = 0;
     if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !admin_before(service, request, &job)) {
+        !service_before(service, request, &job)) {
         return;
     }
     const char *json = http_request_body(request, &n_bytes);
@@ -76,7 +74,7 @@ void service_admin_limits(struct http_request *request, void *context) {
     char *old = NULL;
     size_t n_bytes = 0;
     if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !admin_before(service, request, &job)) {
+        !service_before(service, request, &job)) {
         return;
     }
     const char *json = http_request_body(request, &n_bytes);
@@ -112,7 +110,7 @@ void service_admin_remove(struct http_request *request, void *context) {
     struct wire_job job;
     struct deft_error error = {0};
     char *text = NULL;
-    if (!service_cause(request, &cause) || !admin_before(service, request, &job)) {
+    if (!service_cause(request, &cause) || !service_before(service, request, &job)) {
         return;
     }
     enum deft_status status = wire_job_encode(&job, &text, &error);
@@ -120,6 +118,7 @@ void service_admin_remove(struct http_request *request, void *context) {
         service_audit(&cause, "job.remove", http_request_param(request, "job"), &audit);
         audit.before = text;
         status = jobs_remove(service->jobs, audit.subject, &audit, &error);
+        status = service_settle(service, request, status, &error);
     }
     if (status != DEFT_OK) {
         free(text);

@@ -51,6 +51,16 @@ void service_answer_text(struct http_request *request, enum deft_status status, 
     }
 }
 
+void service_answer_kept(struct http_request *request, enum deft_status status, char *text,
+                         const struct deft_error *error) {
+    if (status == DEFT_OK) {
+        http_respond_tagged(request, "application/json", text, strlen(text));
+        free(text);
+    } else {
+        service_fail(request, error);
+    }
+}
+
 void service_answer_json(struct http_request *request, enum deft_status status,
                          struct json_out *out, struct deft_error *error) {
     char *text = NULL;
@@ -70,12 +80,7 @@ void service_answer_tagged(struct http_request *request, enum deft_status status
     } else {
         json_out_done(out);
     }
-    if (status == DEFT_OK) {
-        http_respond_tagged(request, "application/json", text, strlen(text));
-        free(text);
-    } else {
-        service_fail(request, error);
-    }
+    service_answer_kept(request, status, text, error);
 }
 
 int64_t service_incarnation(struct http_request *request) {

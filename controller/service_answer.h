@@ -32,7 +32,16 @@ int service_cause(struct http_request *request, struct service_cause *out);
 /* Its record, still without values; it points into the cause. */
 void service_audit(const struct service_cause *cause, const char *action, const char *subject,
                    struct store_audit *out);
-/* Like service_answer_json, for what clients may keep and ask for by its tag. */
+/* The job of the path as it is before a change; 0: a problem was answered. */
+int service_before(struct service *service, struct http_request *request, struct wire_job *out);
+/* After tokens were changed: the table in memory follows at once, and streams whose tokens have
+ * ended end. Whoever gets the answer can rely on it. */
+enum deft_status service_settle(struct service *service, struct http_request *request,
+                                enum deft_status status, struct deft_error *error);
+/* Like service_answer_text with 200, for what clients may keep and ask for by its tag. */
+void service_answer_kept(struct http_request *request, enum deft_status status, char *text,
+                         const struct deft_error *error);
+/* Like service_answer_json, likewise. */
 void service_answer_tagged(struct http_request *request, enum deft_status status,
                            struct json_out *out, struct deft_error *error);
 
@@ -54,6 +63,11 @@ void service_view_explain(struct http_request *request, void *context);
 void service_admin_mode(struct http_request *request, void *context);
 void service_admin_limits(struct http_request *request, void *context);
 void service_admin_remove(struct http_request *request, void *context);
+void service_hold_pin(struct http_request *request, void *context);
+void service_hold_freeze(struct http_request *request, void *context);
+void service_hold_kept(struct http_request *request, void *context);
+void service_hold_keep(struct http_request *request, void *context);
+void service_simulate(struct http_request *request, void *context);
 void service_token_create(struct http_request *request, void *context);
 void service_token_revoke(struct http_request *request, void *context);
 void service_token_list(struct http_request *request, void *context);

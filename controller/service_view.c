@@ -7,22 +7,63 @@
 #define VIEW_MAX_PAGE       1000u
 #define VIEW_DEFAULT_POINTS 1000u
 
+/* A word of the query, as its place in a list; -1 after a 400. */
+static int view_word(struct http_request *request, const char *name, const char *const *words,
+                     const char *expected) {
+    const char *text = http_request_query(request, name);
+    int i = 0;
+    if (text == NULL) {
+        return 0;
+    }
+    while (words[i] != NULL && strcmp(words[i], text) != 0) {
+        i++;
+    }
+    if (words[i] == NULL) {
+        http_respond_problem(request, 400, "invalid", name, "%s: '%.64s' is not one of %s", name,
+                             text, expected);
+        return -1;
+    }
+    return i;
+}
+
+/* 0: a problem was answered. */
+static int view_filter(struct http_request *request, struct store_filter *out) {
+    static const char *const orders[] = {"-created", "created", "-id", "id", "-user", "user", NULL};
+    static const char *const states[] = {"running", "finished", "failed", "lost", NULL};
+    const char *since = http_request_query(request, "since");
+    int order =
+        view_word(request, "sort", orders, "created, id and user, falling with '-' before them");
+    if (order < 0 ||
+        view_word(request, "state", states, "running, finished, failed and lost") < 0) {
+        return 0;
+    }
+    *out = (struct store_filter){.state = http_request_query(request, "state"),
+                                 .user = http_request_query(request, "user"),
+                                 .order = (enum store_order)(order / 2),
+                                 .is_rising = order % 2};
+    if (since != NULL && store_time_parse(since, &out->since_ns) != DEFT_OK) {
+        http_respond_problem(request, 400, "invalid", "since",
+                             "since: a time such as 2026-11-30T03:01:10Z was expected");
+        return 0;
+    }
+    return service_query_u64(request, "limit", 1, VIEW_MAX_PAGE, VIEW_DEFAULT_PAGE, &out->limit) &&
+           service_query_u64(request, "offset", 0, INT64_MAX, 0, &out->offset);
+}
+
 void service_view_jobs(struct http_request *request, void *context) {
     struct service *service = context;
     struct wire_jobs jobs = {0};
+    struct store_filter filter;
     struct deft_error error = {0};
     char *text = NULL;
-    struct store_filter filter = {.state = http_request_query(request, "state"),
-                                  .user = http_request_query(request, "user")};
-    if (!service_query_u64(request, "limit", 1, VIEW_MAX_PAGE, VIEW_DEFAULT_PAGE, &filter.limit) ||
-        !service_query_u64(request, "offset", 0, INT64_MAX, 0, &filter.offset)) {
+    if (!view_filter(request, &filter)) {
         return;
     }
     enum deft_status status = jobs_list(service->jobs, &filter, &jobs, &error);
     if (status == DEFT_OK) {
         status = wire_jobs_encode(&jobs, &text, &error);
     }
-    service_answer_text(request, status, 200, text, &error);
+    service_answer_kept(request, status, text, &error);
     wire_jobs_done(&jobs);
 }
 
@@ -36,7 +77,7 @@ void service_view_job(struct http_request *request, void *context) {
     if (status == DEFT_OK) {
         status = wire_job_encode(&job, &text, &error);
     }
-    service_answer_text(request, status, 200, text, &error);
+    service_answer_kept(request, status, text, &error);
 }
 
 typedef enum deft_status (*view_print_fn)(struct store *store, int64_t incarnation,
@@ -88,7 +129,7 @@ static void view_series(struct http_request *request, struct service *service,
         status = print(service->store, id, &range, &out, &error);
         json_out_end_object(&out);
     }
-    service_answer_json(request, status, &out, &error);
+    service_answer_tagged(request, status, &out, &error);
 }
 
 void service_view_incarnation(struct http_request *request, void *context) {

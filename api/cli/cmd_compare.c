@@ -1,7 +1,6 @@
 /* deft compare: every policy on profiles, beside the bound. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "cli.h"
@@ -10,19 +9,12 @@
 #include "cli_profile.h"
 #include "cli_summary.h"
 #include "cli_table.h"
-#include "wire/json_out.h"
+#include "wire/wire.h"
 
 struct cmd_compare_input {
     struct cli_files files;
     struct cli_planner planner;
     struct cli_summary summary;
-};
-
-struct cmd_compare_row {
-    const struct dsched_policy *policy;
-    struct dsched_outcome outcome;
-    int64_t solve_ns;
-    double speedup; /* over wfbp; 0: unknown */
 };
 
 static error_t cmd_compare_parse(int key, char *argument, struct argp_state *state) {
@@ -38,12 +30,11 @@ static error_t cmd_compare_parse(int key, char *argument, struct argp_state *sta
 
 static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
                                         const struct cli_planner *planner,
-                                        struct cmd_compare_row *rows, size_t *out_n,
+                                        struct wire_comparison_row *rows, size_t *out_n,
                                         struct deft_error *error) {
-    int64_t wfbp_ns = 0;
     size_t n = 0;
     for (; dsched_policies[n] != NULL && n < CLI_POLICY_MAX; n++) {
-        struct cmd_compare_row *row = &rows[n];
+        struct wire_comparison_row *row = &rows[n];
         int64_t begin_ns = clock_monotonic_ns();
         row->policy = dsched_policies[n];
         enum deft_status status =
@@ -52,19 +43,13 @@ static enum deft_status cmd_compare_run(const struct dsched_profile *profile,
         if (status != DEFT_OK) {
             return status;
         }
-        if (strcmp(row->policy->name, "wfbp") == 0) {
-            wfbp_ns = row->outcome.report.step_ns;
-        }
     }
-    for (size_t i = 0; i < n; i++) {
-        int64_t step_ns = rows[i].outcome.report.step_ns;
-        rows[i].speedup = step_ns > 0 ? (double)wfbp_ns / (double)step_ns : 0.0;
-    }
+    wire_comparison_relate(rows, n);
     *out_n = n;
     return DEFT_OK;
 }
 
-static void cmd_compare_notes(const struct cmd_compare_row *rows, size_t n) {
+static void cmd_compare_notes(const struct wire_comparison_row *rows, size_t n) {
     const char *lead = "\n";
     for (size_t i = 0; i < n; i++) {
         if (rows[i].outcome.note[0] != '\0') {
@@ -75,8 +60,8 @@ static void cmd_compare_notes(const struct cmd_compare_row *rows, size_t n) {
 }
 
 static void cmd_compare_text(const struct dsched_profile *profile,
-                             const struct dsched_bounds *bounds, const struct cmd_compare_row *rows,
-                             size_t n) {
+                             const struct dsched_bounds *bounds,
+                             const struct wire_comparison_row *rows, size_t n) {
     static const char *const headings[] = {"policy",  "rule",         "step",
                                            "exposed", "updates/step", "mean delay (steps)",
                                            "memory",  "x wfbp",       "solved in"};
@@ -115,37 +100,10 @@ static void cmd_compare_text(const struct dsched_profile *profile,
 
 static enum deft_status cmd_compare_json(const struct dsched_profile *profile,
                                          const struct dsched_bounds *bounds,
-                                         const struct cmd_compare_row *rows, size_t n,
+                                         const struct wire_comparison_row *rows, size_t n,
                                          struct deft_error *error) {
-    struct json_out out = {0};
     char *text = NULL;
-    json_out_begin_object(&out, NULL);
-    json_out_text(&out, "profile", profile->name);
-    json_out_begin_object(&out, "bound");
-    json_out_int(&out, "exact_step_ns", bounds->exact_step_ns);
-    json_out_int(&out, "deft_step_ns", bounds->deft_step_ns);
-    json_out_number(&out, "updates_per_step", bounds->updates_per_step_ppm / 1e6);
-    json_out_end_object(&out);
-    json_out_begin_array(&out, "policies");
-    for (size_t i = 0; i < n; i++) {
-        const struct dsched_report *report = &rows[i].outcome.report;
-        json_out_begin_object(&out, NULL);
-        json_out_text(&out, "policy", rows[i].policy->name);
-        json_out_int(&out, "step_ns", report->step_ns);
-        json_out_int(&out, "exposed_ns", report->exposed_ns);
-        json_out_number(&out, "updates_per_step", report->updates_per_step_ppm / 1e6);
-        json_out_text(&out, "rule", dsched_rule_name(rows[i].outcome.rule));
-        json_out_number(&out, "mean_delay_steps", report->mean_delay_milli / 1e3);
-        json_out_uint(&out, "max_delay_steps", report->max_delay);
-        json_out_number(&out, "speedup_vs_wfbp", rows[i].speedup);
-        json_out_uint(&out, "pending_bytes", report->pending_bytes);
-        json_out_int(&out, "solve_ns", rows[i].solve_ns);
-        json_out_text(&out, "note", rows[i].outcome.note);
-        json_out_end_object(&out);
-    }
-    json_out_end_array(&out);
-    json_out_end_object(&out);
-    enum deft_status status = json_out_finish(&out, &text, error);
+    enum deft_status status = wire_comparison_encode(profile, bounds, rows, n, &text, error);
     if (status == DEFT_OK) {
         (void)printf("%s\n", text);
         free(text);
@@ -153,7 +111,7 @@ static enum deft_status cmd_compare_json(const struct dsched_profile *profile,
     return status;
 }
 
-static void cmd_compare_keep(const char *path, const struct cmd_compare_row *rows, size_t n,
+static void cmd_compare_keep(const char *path, const struct wire_comparison_row *rows, size_t n,
                              struct cli_summary *summary) {
     struct cli_summary_row *kept = cli_summary_add(summary, path);
     for (size_t i = 0; i < n; i++) {
@@ -170,7 +128,7 @@ static enum deft_status cmd_compare_one(void *context, const char *path,
     struct cmd_compare_input *input = context;
     struct dsched_error reason = {{0}};
     struct dsched_bounds bounds = {0};
-    struct cmd_compare_row rows[CLI_POLICY_MAX] = {0};
+    struct wire_comparison_row rows[CLI_POLICY_MAX] = {0};
     size_t n = 0;
     enum deft_status status =
         cli_profile_failed(dsched_bounds(profile, &bounds, &reason), &reason, error);

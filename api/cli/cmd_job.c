@@ -117,6 +117,12 @@ static void cmd_job_convergence(const struct wire_job *job) {
         (void)printf(", loss floor %g", job->loss_floor);
     }
     (void)printf("\n");
+    if (job->frozen) {
+        (void)printf("%-12s frozen: no plan is looked for\n", "held");
+    }
+    if (job->pin[0] != '\0') {
+        (void)printf("%-12s %s, and no other plan\n", "pinned", job->pin);
+    }
 }
 
 static void cmd_job_print(const struct wire_job *job) {

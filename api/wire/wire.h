@@ -257,6 +257,8 @@ struct wire_job {
     double epsilon; /* as in wire_limits */
     double min_progress;
     double loss_floor;
+    int frozen;              /* no plan is looked for */
+    char pin[WIRE_ID_BYTES]; /* id of the plan that an operator wants; "": none */
     double progress;      /* per sample under the running plan, relative to exact, as predicted */
     double noise_samples; /* gradient noise scale */
     double disagreement;  /* of the ranks under averaged: |D_r - M| / |M| */
@@ -315,6 +317,29 @@ DEFT_NODISCARD enum deft_status wire_mode_encode(const struct wire_mode *in, cha
                                                  struct deft_error *error);
 DEFT_NODISCARD enum deft_status wire_mode_decode(const char *text, size_t n_bytes,
                                                  struct wire_mode *out, struct deft_error *error);
+/* PUT /jobs/{job}/pin, /freeze, /keep. */
+struct wire_pin {
+    char plan[WIRE_ID_BYTES]; /* id of a plan of the job, or its hash; "": none */
+};
+DEFT_NODISCARD enum deft_status wire_pin_encode(const struct wire_pin *in, char **out,
+                                                struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_pin_decode(const char *text, size_t n_bytes,
+                                                struct wire_pin *out, struct deft_error *error);
+struct wire_freeze {
+    int frozen;
+};
+DEFT_NODISCARD enum deft_status wire_freeze_encode(const struct wire_freeze *in, char **out,
+                                                   struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_freeze_decode(const char *text, size_t n_bytes,
+                                                   struct wire_freeze *out,
+                                                   struct deft_error *error);
+struct wire_keep {
+    char keep[WIRE_ID_BYTES]; /* "raw=30d,jobs=forever" or "default" */
+};
+DEFT_NODISCARD enum deft_status wire_keep_encode(const struct wire_keep *in, char **out,
+                                                 struct deft_error *error);
+DEFT_NODISCARD enum deft_status wire_keep_decode(const char *text, size_t n_bytes,
+                                                 struct wire_keep *out, struct deft_error *error);
 struct wire_limits {
     uint32_t max_merge;  /* 1..DSCHED_MAX_MERGE */
     uint32_t max_delay;  /* 0..DSCHED_MAX_DELAY */
@@ -328,6 +353,23 @@ DEFT_NODISCARD enum deft_status wire_limits_encode(const struct wire_limits *in,
 DEFT_NODISCARD enum deft_status wire_limits_decode(const char *text, size_t n_bytes,
                                                    struct wire_limits *out,
                                                    struct deft_error *error);
+
+/* --- comparison: POST /simulate, `deft compare --json` -----------------------------------------
+ * {"profile":"gpt2","bound":{"exact_step_ns":..,"deft_step_ns":..,"updates_per_step":..},
+ *  "policies":[{"policy":"wfbp","step_ns":..,...},...]} There is no decoder in C. */
+struct wire_comparison_row {
+    const struct dsched_policy *policy;
+    struct dsched_outcome outcome;
+    int64_t solve_ns;
+    double speedup; /* over wfbp; 0: unknown */
+};
+DEFT_NODISCARD enum deft_status wire_comparison_encode(const struct dsched_profile *profile,
+                                                       const struct dsched_bounds *bounds,
+                                                       const struct wire_comparison_row *rows,
+                                                       size_t n_rows, char **out,
+                                                       struct deft_error *error);
+/* Fills in the speed-ups. */
+void wire_comparison_relate(struct wire_comparison_row *rows, size_t n_rows);
 
 /* --- problem: RFC 9457 ------------------------------------------------------------------------ */
 /* {"type":"about:blank","title":..,"status":..,"code":"invalid","detail":..,"field":..} */

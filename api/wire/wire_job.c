@@ -39,6 +39,8 @@ static const struct wire_field job_fields[] = {
     WIRE_ROW_REAL(R, epsilon, "epsilon"),
     WIRE_ROW_REAL(R, min_progress, "min_progress"),
     WIRE_ROW_REAL(R, loss_floor, "loss_floor"),
+    WIRE_ROW_FLAG(R, frozen, "frozen"),
+    WIRE_ROW_TEXT(R, pin, "pin", 0),
     WIRE_ROW_REAL(R, progress, "progress"),
     WIRE_ROW_REAL(R, noise_samples, "noise_samples"),
     WIRE_ROW_REAL(R, disagreement, "disagreement"),

@@ -135,6 +135,8 @@ struct store_change {
     const char *state; /* of the incarnation and of its job */
     const char *mode;  /* of the job */
     const struct wire_limits *limits;
+    int frozen;      /* of the job; -1: stays as it is */
+    const char *pin; /* of the job */
     const char *summary;
     const char *tuner;
     const char *profile;
@@ -170,12 +172,17 @@ struct store_remove {
 };
 void store_remove_init(struct store_remove *write);
 
+/* Ids of the API. An incarnation is "i" and a number; a plan is "iNUMBER.SEQ". */
+#define STORE_ID_BYTES 48u
+
 /* --- reads ------------------------------------------------------------------------------------ */
 
 struct store_job {
     char id[WIRE_ID_BYTES];
     char mode[16];
     struct wire_limits limits;
+    int frozen;
+    char pin[STORE_ID_BYTES]; /* id of one of its plans; "": none */
 };
 /* An incarnation as it was left; release with store_incarnation_done. */
 struct store_incarnation {
@@ -184,6 +191,7 @@ struct store_incarnation {
     char state[16];
     int64_t registered_ns;
     int64_t updated_ns;
+    int is_superseded; /* there is a newer one of this job */
     char *registration;
     char *tuner;
     uint64_t n_iterations;          /* counted once for all ranks */
@@ -227,10 +235,14 @@ typedef enum deft_status (*store_decision_fn)(void *context, const struct store_
 DEFT_NODISCARD enum deft_status store_read_decisions(struct store *store, const char *job,
                                                      store_decision_fn found, void *context,
                                                      struct deft_error *error);
-/* Summaries, newest job first; NULL filters match all. `found` is called for each. */
+/* Summaries of a page of jobs; NULL filters match all. `found` is called for each. */
+enum store_order { STORE_BY_CREATION, STORE_BY_ID, STORE_BY_USER };
 struct store_filter {
     const char *state;
     const char *user;
+    int64_t since_ns; /* jobs that run, or have changed since */
+    enum store_order order;
+    int is_rising; /* 0: the newest or last first */
     uint64_t limit;
     uint64_t offset;
 };
@@ -273,12 +285,30 @@ DEFT_NODISCARD enum deft_status store_print_incarnation(struct store *store, int
 DEFT_NODISCARD enum deft_status store_print_plan(struct store *store, int64_t incarnation,
                                                  uint64_t seq, int explain, struct json_out *out,
                                                  struct deft_error *error);
+/* A plan that did well: the last that was committed, and not left for harm, in the newest start
+ * that has come to a verdict among those before `incarnation` with the same table, world and links
+ * and of the same user. */
+struct store_warm {
+    char id[STORE_ID_BYTES];
+    uint64_t hash;
+    char *plan; /* malloc'ed deft.plan/1 */
+};
+/* DEFT_NOT_FOUND when there is none. */
+DEFT_NODISCARD enum deft_status store_read_warm(struct store *store, int64_t incarnation,
+                                                const struct wire_registration *registration,
+                                                struct store_warm *out, struct deft_error *error);
+/* The newest plan of a job with this hash; DEFT_NOT_FOUND when there is none. */
+DEFT_NODISCARD enum deft_status store_read_plan_id(struct store *store, const char *job,
+                                                   uint64_t hash, char out[STORE_ID_BYTES],
+                                                   struct deft_error *error);
+/* What a job wants kept; members that are 0 are as for all jobs. */
+DEFT_NODISCARD enum deft_status store_read_keep(struct store *store, const char *job,
+                                                struct store_keep *out, struct deft_error *error);
+
 /* The newest solved profile; malloc'ed; DEFT_NOT_FOUND when there is none. */
 DEFT_NODISCARD enum deft_status store_read_profile(struct store *store, int64_t incarnation,
                                                    char **out, struct deft_error *error);
 
-/* Ids of the API. An incarnation is "i" and a number; a plan is "iNUMBER.SEQ". */
-#define STORE_ID_BYTES 48u
 void store_id_text(int64_t incarnation, char out[STORE_ID_BYTES]);
 void store_plan_id_text(int64_t incarnation, uint64_t seq, char out[STORE_ID_BYTES]);
 /* DEFT_NOT_FOUND for what cannot be an id. */
@@ -288,5 +318,7 @@ DEFT_NODISCARD enum deft_status store_plan_id_parse(const char *text, int64_t *o
 
 /* "2026-11-30T03:01:10.123Z" of a wall clock in ns. */
 void store_time_text(int64_t wall_ns, char out[32]);
+/* The same backwards, with or without a fraction; DEFT_INVALID for what is no such time. */
+DEFT_NODISCARD enum deft_status store_time_parse(const char *text, int64_t *out_wall_ns);
 
 #endif

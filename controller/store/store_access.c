@@ -245,6 +245,38 @@ void store_token_revoke_init(struct store_token_revoke *write) {
     write->write.apply = access_apply_revoke;
 }
 
+/* A job of the same name would be another one, and not theirs to speak for. */
+enum deft_status store_access_end_job(struct store_db *db, const char *job,
+                                      const struct store_audit *cause, struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    char name[STORE_TOKEN_NAME_BYTES];
+    struct store_audit audit = {.who = cause != NULL ? cause->who : "deft-controller",
+                                .source = cause != NULL ? cause->source : "upkeep",
+                                .action = "token.revoke",
+                                .subject = name,
+                                .before = "",
+                                .after = "",
+                                .reason = "its job was removed",
+                                .now_ns = cause != NULL ? cause->now_ns : clock_wall_ns()};
+    sqlite3_stmt *s = store_db_statement(
+        db, "UPDATE tokens SET revoked_ns = ?2, revision = 1 + (SELECT max(revision) FROM tokens)"
+            " WHERE role = 'agent' AND is_prefix = 0 AND job = ?1 AND revoked_ns = 0"
+            " RETURNING name");
+    if (s == NULL) {
+        return store_db_fail(db, "revoke a token", error);
+    }
+    BIND_TEXT(s, 1, job);
+    BIND_INT(s, 2, audit.now_ns);
+    int code = sqlite3_step(s);
+    for (; code == SQLITE_ROW && status == DEFT_OK; code = sqlite3_step(s)) {
+        access_copy(s, 0, name, sizeof(name));
+        status = store_audit_insert(db, &audit, error);
+    }
+    (void)sqlite3_reset(s);
+    return status == DEFT_OK && code != SQLITE_DONE ? store_db_fail(db, "revoke a token", error)
+                                                    : status;
+}
+
 enum deft_status store_read_tokens(struct store *store, store_token_fn found, void *context,
                                    struct deft_error *error) {
     struct store_db *db = NULL;

@@ -79,7 +79,11 @@ DEFT_NODISCARD enum deft_status store_read_states(struct store *store, store_cou
                                                   void *context, struct deft_error *error);
 
 struct store_db;
-/* For writes of the store's own: the record as a part of them. */
+/* For writes of the store's own: the record as a part of them, and the end of the tokens of agents
+ * that are for this one job, with a record of each. `cause` NULL: upkeep. */
+DEFT_NODISCARD enum deft_status store_access_end_job(struct store_db *db, const char *job,
+                                                     const struct store_audit *cause,
+                                                     struct deft_error *error);
 DEFT_NODISCARD enum deft_status
 store_audit_insert(struct store_db *db, const struct store_audit *audit, struct deft_error *error);
 

@@ -16,6 +16,23 @@ void store_time_text(int64_t wall_ns, char out[32]) {
     (void)snprintf(out, 32, "%s.%03dZ", stamp, (int)(wall_ns / 1000000 % 1000));
 }
 
+enum deft_status store_time_parse(const char *text, int64_t *out_wall_ns) {
+    struct tm utc = {0};
+    int64_t fraction_ns = 0;
+    int64_t digit_ns = 100000000;
+    const char *at = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+    if (at != NULL && *at == '.' && at[1] >= '0' && at[1] <= '9') {
+        for (at++; *at >= '0' && *at <= '9'; at++, digit_ns /= 10) {
+            fraction_ns += (*at - '0') * digit_ns;
+        }
+    }
+    if (at == NULL || strcmp(at, "Z") != 0 || utc.tm_year < 70 || utc.tm_year > 300) {
+        return DEFT_INVALID;
+    }
+    *out_wall_ns = (int64_t)timegm(&utc) * 1000000000 + fraction_ns;
+    return DEFT_OK;
+}
+
 void store_id_text(int64_t incarnation, char out[STORE_ID_BYTES]) {
     (void)snprintf(out, STORE_ID_BYTES, "i%" PRId64, incarnation);
 }

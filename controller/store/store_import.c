@@ -109,19 +109,21 @@ static char import_column_type(struct import *import, const char *table, const c
     return type;
 }
 
-/* Numbers of plans and decisions are given anew; nothing refers to them. */
+/* Numbers of plans and decisions are given anew; nothing refers to them but a pin, which is of the
+ * database that it comes from. */
 static void import_take_column(struct import *import, const char *table, const char *column,
                                int *n_parameters) {
     struct import_column *to = &import->columns[import->n_columns++];
     int is_jobs = strcmp(table, "jobs") == 0;
     int is_starts = strcmp(table, "incarnations") == 0;
     int is_id = strcmp(column, "id") == 0;
+    int is_pin = is_jobs && strcmp(column, "pin") == 0;
     memset(to, 0, sizeof(*to));
     to->type = import_column_type(import, table, column);
     to->is_job = (is_jobs && is_id) || strcmp(column, "job") == 0;
     to->is_incarnation = (is_starts && is_id) || strcmp(column, "incarnation") == 0;
     to->is_state = (is_jobs || is_starts) && strcmp(column, "state") == 0;
-    if (to->type != '\0' && (!is_id || is_jobs || is_starts)) {
+    if (to->type != '\0' && !is_pin && (!is_id || is_jobs || is_starts)) {
         to->parameter = ++*n_parameters;
     }
 }

@@ -46,8 +46,9 @@ static double read_real(sqlite3_stmt *s, int column) {
 }
 
 #define READ_JOB_COLUMNS                                                                           \
-    "j.id, j.mode, j.max_merge, j.max_delay, j.epsilon, j.min_progress, j.loss_floor"
-#define READ_N_JOB_COLUMNS 7
+    "j.id, j.mode, j.max_merge, j.max_delay, j.epsilon, j.min_progress, j.loss_floor, j.frozen,"   \
+    " j.pin"
+#define READ_N_JOB_COLUMNS 9
 
 static void read_job_columns(sqlite3_stmt *s, int first, struct store_job *out) {
     (void)snprintf(out->id, sizeof(out->id), "%s", store_db_text(s, first));
@@ -57,6 +58,8 @@ static void read_job_columns(sqlite3_stmt *s, int first, struct store_job *out) 
     out->limits.epsilon = sqlite3_column_double(s, first + 4);
     out->limits.min_progress = sqlite3_column_double(s, first + 5);
     out->limits.loss_floor = read_real(s, first + 6);
+    out->frozen = sqlite3_column_int(s, first + 7) != 0;
+    (void)snprintf(out->pin, sizeof(out->pin), "%s", store_db_text(s, first + 8));
 }
 
 static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
@@ -64,7 +67,8 @@ static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
                                              struct deft_error *error) {
     sqlite3_stmt *s = store_db_statement(
         db, "SELECT " READ_JOB_COLUMNS ", i.state, i.registered_ns, i.updated_ns,"
-            " i.registration, i.tuner FROM incarnations i JOIN jobs j ON j.id = i.job"
+            " i.registration, i.tuner, EXISTS (SELECT 1 FROM incarnations n WHERE n.job = i.job"
+            " AND n.id > i.id) FROM incarnations i JOIN jobs j ON j.id = i.job"
             " WHERE i.id = ?1 AND i.state <> 'removing'");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
@@ -80,6 +84,7 @@ static enum deft_status read_incarnation_row(struct store_db *db, int64_t id,
     (void)snprintf(out->state, sizeof(out->state), "%s", store_db_text(s, rest));
     out->registered_ns = sqlite3_column_int64(s, rest + 1);
     out->updated_ns = sqlite3_column_int64(s, rest + 2);
+    out->is_superseded = sqlite3_column_int(s, rest + 5);
     status = read_copy(s, rest + 3, &out->registration, error);
     return status == DEFT_OK ? read_copy(s, rest + 4, &out->tuner, error) : status;
 }
@@ -283,32 +288,46 @@ enum deft_status store_read_decisions(struct store *store, const char *job, stor
 
 #define READ_JOBS_WHERE                                                                            \
     " FROM jobs WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR user = ?2)"                    \
-    " AND state <> 'removing'"
+    " AND (?3 = 0 OR state = 'running' OR updated_ns >= ?3) AND state <> 'removing'"
+#define READ_JOBS_PAGE(order)                                                                      \
+    "SELECT id, summary" READ_JOBS_WHERE " ORDER BY " order " LIMIT ?4 OFFSET ?5"
+
+static sqlite3_stmt *read_jobs_statement(struct store_db *db, const char *sql,
+                                         const struct store_filter *filter) {
+    sqlite3_stmt *s = store_db_statement(db, sql);
+    if (s != NULL) {
+        (void)sqlite3_bind_text(s, 1, filter->state, -1, SQLITE_STATIC);
+        (void)sqlite3_bind_text(s, 2, filter->user, -1, SQLITE_STATIC);
+        (void)sqlite3_bind_int64(s, 3, filter->since_ns);
+    }
+    return s;
+}
 
 static enum deft_status read_jobs(struct store_db *db, const struct store_filter *filter,
                                   store_summary_fn found, void *context, uint64_t *out_total,
                                   struct deft_error *error) {
+    static const char *const pages[][2] = {
+        {READ_JOBS_PAGE("created_ns DESC, id"), READ_JOBS_PAGE("created_ns, id")},
+        {READ_JOBS_PAGE("id DESC"), READ_JOBS_PAGE("id")},
+        {READ_JOBS_PAGE("user DESC, created_ns DESC, id"),
+         READ_JOBS_PAGE("user, created_ns DESC, id")},
+    };
     enum deft_status status = DEFT_OK;
-    sqlite3_stmt *s = store_db_statement(db, "SELECT count(*)" READ_JOBS_WHERE);
+    sqlite3_stmt *s = read_jobs_statement(db, "SELECT count(*)" READ_JOBS_WHERE, filter);
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
-    (void)sqlite3_bind_text(s, 1, filter->state, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(s, 2, filter->user, -1, SQLITE_STATIC);
     status = read_row(db, s, "count", error);
     if (status != DEFT_OK) {
         return status;
     }
     *out_total = (uint64_t)sqlite3_column_int64(s, 0);
-    s = store_db_statement(db, "SELECT id, summary" READ_JOBS_WHERE
-                               " ORDER BY created_ns DESC, id LIMIT ?3 OFFSET ?4");
+    s = read_jobs_statement(db, pages[filter->order][filter->is_rising != 0], filter);
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
-    (void)sqlite3_bind_text(s, 1, filter->state, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(s, 2, filter->user, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_int64(s, 3, (sqlite3_int64)filter->limit);
-    (void)sqlite3_bind_int64(s, 4, (sqlite3_int64)filter->offset);
+    (void)sqlite3_bind_int64(s, 4, (sqlite3_int64)filter->limit);
+    (void)sqlite3_bind_int64(s, 5, (sqlite3_int64)filter->offset);
     while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW) {
         status = found(context, store_db_text(s, 0), store_db_text(s, 1));
     }

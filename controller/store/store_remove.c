@@ -41,7 +41,8 @@ static const char *const remove_marks[] = {
      " profile = '' WHERE job = ?1"),
 };
 
-enum deft_status store_remove_mark(struct store_db *db, const char *job, struct deft_error *error) {
+enum deft_status store_remove_mark(struct store_db *db, const char *job,
+                                   const struct store_audit *cause, struct deft_error *error) {
     char name[WIRE_ID_BYTES + 32];
     enum deft_status status = remove_check(db, job, error);
     sqlite3_stmt *s = NULL;
@@ -69,13 +70,13 @@ enum deft_status store_remove_mark(struct store_db *db, const char *job, struct 
             status = store_db_fail(db, "mark a job for removal", error);
         }
     }
-    return status;
+    return status == DEFT_OK ? store_access_end_job(db, job, cause, error) : status;
 }
 
 static enum deft_status remove_apply(struct store_db *db, struct store_write *write,
                                      struct deft_error *error) {
     const struct store_remove *in = (const struct store_remove *)write;
-    enum deft_status status = store_remove_mark(db, in->job, error);
+    enum deft_status status = store_remove_mark(db, in->job, in->audit, error);
     return status == DEFT_OK && in->audit != NULL ? store_audit_insert(db, in->audit, error)
                                                   : status;
 }

@@ -11,8 +11,11 @@
 
 #include "store/store_db.h"
 
-/* DEFT_NOT_FOUND when there is none, DEFT_STATE while it runs. */
+struct store_audit;
+/* DEFT_NOT_FOUND when there is none, DEFT_STATE while it runs. Tokens that are for it alone end
+ * with it; `cause` is who removes it, NULL: upkeep. */
 DEFT_NODISCARD enum deft_status store_remove_mark(struct store_db *db, const char *job,
+                                                  const struct store_audit *cause,
                                                   struct deft_error *error);
 /* Removes about `rows` rows of jobs that are marked. `*out_again`: 0 when there is no such job. */
 DEFT_NODISCARD enum deft_status store_remove_some(struct store_db *db, unsigned rows,

@@ -342,7 +342,7 @@ static enum deft_status upkeep_expire(struct store_upkeep *upkeep, struct store_
     int64_t updated_ns = sqlite3_column_int64(s, 1);
     (void)sqlite3_reset(s);
     *out_again = 1;
-    enum deft_status status = store_remove_mark(db, job, error);
+    enum deft_status status = store_remove_mark(db, job, NULL, error);
     upkeep->floor_ns[STORE_UPKEEP_EXPIRE] = status == DEFT_OK ? updated_ns - 1 : updated_ns;
     return status;
 }
@@ -415,7 +415,7 @@ static enum deft_status upkeep_press_jobs(struct store_db *db, int *out_again,
     (void)snprintf(job, sizeof(job), "%s", store_db_text(s, 0));
     (void)sqlite3_reset(s);
     *out_again = 1;
-    return store_remove_mark(db, job, error);
+    return store_remove_mark(db, job, NULL, error);
 }
 
 struct upkeep_size {

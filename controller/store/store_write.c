@@ -82,6 +82,19 @@ static enum deft_status register_next_id(struct store_db *db, int64_t *out,
     return store_db_step(db, s, "take an incarnation", error);
 }
 
+/* A job runs once at a time: what ran before it has ended, or nobody is left to say so. */
+static enum deft_status register_close_old(struct store_db *db, const char *job, int64_t id,
+                                           struct deft_error *error) {
+    sqlite3_stmt *s = store_db_statement(db, "UPDATE incarnations SET state = 'lost'"
+                                             " WHERE job = ?1 AND id <> ?2 AND state = 'running'");
+    if (s == NULL) {
+        return store_db_fail(db, "take an incarnation", error);
+    }
+    store_bind_text(s, 1, job);
+    store_bind_int(s, 2, id);
+    return store_db_step(db, s, "take an incarnation", error);
+}
+
 static enum deft_status register_incarnation(struct store_db *db, struct store_register *in,
                                              struct deft_error *error) {
     char hash[20];
@@ -106,6 +119,9 @@ static enum deft_status register_incarnation(struct store_db *db, struct store_r
     store_bind_int(s, 6, in->now_ns);
     store_bind_int(s, 7, id);
     status = store_db_step(db, s, "take an incarnation", error);
+    if (status == DEFT_OK) {
+        status = register_close_old(db, in->job, id, error);
+    }
     if (status == DEFT_OK) {
         in->incarnation = id;
         in->n_ranks = in->registration->n_ranks;
@@ -233,7 +249,8 @@ static enum deft_status change_job(struct store_db *db, const struct store_chang
             " max_merge = coalesce(?4, max_merge), max_delay = coalesce(?5, max_delay),"
             " summary = coalesce(?6, summary), updated_ns = ?7, epsilon = coalesce(?8, epsilon),"
             " min_progress = coalesce(?9, min_progress),"
-            " loss_floor = CASE WHEN ?4 IS NULL THEN loss_floor ELSE ?10 END WHERE id = ?1");
+            " loss_floor = CASE WHEN ?4 IS NULL THEN loss_floor ELSE ?10 END,"
+            " frozen = coalesce(?11, frozen), pin = coalesce(?12, pin) WHERE id = ?1");
     if (s == NULL) {
         return store_db_fail(db, "change a job", error);
     }
@@ -249,6 +266,10 @@ static enum deft_status change_job(struct store_db *db, const struct store_chang
     }
     store_bind_text(s, 6, in->summary);
     store_bind_int(s, 7, in->now_ns);
+    if (in->frozen >= 0) {
+        store_bind_int(s, 11, in->frozen);
+    }
+    store_bind_text(s, 12, in->pin);
     return store_db_step(db, s, "change a job", error);
 }
 
@@ -295,6 +316,7 @@ static enum deft_status change_apply(struct store_db *db, struct store_write *wr
 void store_change_init(struct store_change *write) {
     memset(write, 0, sizeof(*write));
     write->write.apply = change_apply;
+    write->frozen = -1;
     write->max_loss = (double)NAN;
     write->max_grad_sq = (double)NAN;
 }

@@ -457,7 +457,7 @@ static void hostile_requests_are_survived(void **unused) {
         {"GET", "/api/v1/incarnations/i1/iterations?from=-1", NULL, 400},
         {"GET", "/api/v1/incarnations/i1/iterations?from=9&to=3", NULL, 200},
         {"GET", "/api/v1/jobs?limit=1001", NULL, 400},
-        {"GET", "/api/v1/jobs?state=';DROP%20TABLE%20jobs", NULL, 200},
+        {"GET", "/api/v1/jobs?state=';DROP%20TABLE%20jobs", NULL, 400},
         {"GET", "/api/v1/plans/i1.1", NULL, 404},
         {"GET", "/api/v1/plans/..", NULL, 404},
         {"DELETE", "/api/v1/jobs/j", NULL, 409},
