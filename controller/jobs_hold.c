@@ -75,7 +75,7 @@ enum deft_status jobs_set_pin(struct jobs *jobs, const char *job, const char *pl
                               struct deft_error *error) {
     struct store_job known;
     struct store_change write;
-    struct wire_pin found;
+    struct wire_pin found = {0};
     struct jobs_offer pin = {0};
     enum deft_status status = hold_known(jobs, job, &known, error);
     if (status == DEFT_OK) {

@@ -184,8 +184,11 @@ enum deft_status jobs_live_load(struct jobs *jobs, int64_t id, struct jobs_live 
         return status;
     }
     struct jobs_live *live = calloc(1, sizeof(*live));
-    status = live == NULL ? deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a job")
-                          : live_fill(jobs, live, &from, error);
+    if (live == NULL) {
+        store_incarnation_done(&from);
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a job");
+    }
+    status = live_fill(jobs, live, &from, error);
     store_incarnation_done(&from);
     if (status == DEFT_OK) {
         status = store_read_ends(jobs->options.store, id, live_take_end, live, error);

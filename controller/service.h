@@ -25,9 +25,9 @@ struct service {
     struct jobs *jobs;
     struct access *access;
     struct config *config;
-    int wants_certificates; /* of clients */
-    unsigned n_metric_jobs; /* running jobs with metrics of their own, at most */
-    struct http_tls *tls;   /* NULL: plain */
+    int wants_certificates;   /* of clients */
+    unsigned n_metric_jobs;   /* running jobs with metrics of their own, at most */
+    struct http_tls *tls;     /* NULL: plain */
     atomic_int is_simulating; /* POST /simulate is at work */
 };
 

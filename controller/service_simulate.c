@@ -92,9 +92,11 @@ void service_simulate(struct http_request *request, void *context) {
     }
     const char *body = http_request_body(request, &n_bytes);
     struct simulation *simulation = calloc(1, sizeof(*simulation));
-    enum deft_status status =
-        simulation == NULL ? deft_fail(&error, DEFT_NO_MEMORY, 0, "no memory for a profile")
-                           : wire_profile_decode(body, n_bytes, &simulation->profile, &error);
+    if (simulation == NULL) {
+        http_respond_problem(request, 503, "no_memory", NULL, "no memory for a profile");
+        return;
+    }
+    enum deft_status status = wire_profile_decode(body, n_bytes, &simulation->profile, &error);
     if (status == DEFT_OK && simulation->profile.n_tensors > SIMULATE_MAX_TENSORS) {
         status = deft_fail(&error, DEFT_INVALID, 0,
                            "tensors: %u, but at most %u are simulated here; 'deft compare' has no "
