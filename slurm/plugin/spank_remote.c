@@ -29,7 +29,8 @@ static struct {
     char why[SPANK_CONFIG_WHY_BYTES]; /* it is off, although it was asked for; "": it is not */
     uint16_t port;
     int is_decided;
-    int is_on; /* asked for, and nothing is in its way so far */
+    int is_on;  /* asked for, and nothing is in its way so far */
+    int is_het; /* its components are steps of their own */
     uint32_t n_ended;
 } spank_remote_state = {.agent = {.fd = -1, .agent_fd = -1, .pidfd = -1}};
 
@@ -102,6 +103,15 @@ static int spank_remote_environment(spank_t spank, struct spank_config_values *o
     return 0;
 }
 
+/* Steps do not hear of it from slurmctld, but from the batch script's environment. */
+static void spank_remote_restarts(spank_t spank) {
+    char text[16];
+    if (spank_remote_state.step.restarts == 0 &&
+        spank_remote_variable(spank, "SLURM_RESTART_COUNT", text, sizeof(text)) == 0) {
+        spank_remote_state.step.restarts = (uint32_t)strtoul(text, NULL, 10);
+    }
+}
+
 static void spank_remote_names(spank_t spank) {
     if (spank_remote_variable(spank, "SLURMD_NODENAME", spank_remote_state.node_name,
                               sizeof(spank_remote_state.node_name)) != 0 ||
@@ -142,6 +152,7 @@ static int spank_remote_is_out(spank_t spank, char *why) {
     char size[16];
     (void)spank_remote_variable(spank, "SLURM_HET_SIZE", size, sizeof(size));
     if (strtoul(size, NULL, 10) > 1) {
+        spank_remote_state.is_het = 1;
         (void)snprintf(why, SPANK_CONFIG_WHY_BYTES, "heterogeneous jobs are not tuned yet");
         return 1;
     }
@@ -195,6 +206,7 @@ static void spank_remote_post_opt(spank_t spank) {
     if (environment == NULL) {
         return;
     }
+    spank_remote_restarts(spank);
     spank_remote_names(spank);
     if (spank_remote_environment(spank, environment, spank_remote_state.why) == 0) {
         spank_remote_decide(spank, environment);
@@ -260,7 +272,8 @@ static void spank_remote_announce(void) {
 /* With the job's user, and its log as standard error. */
 static void spank_remote_user_init(spank_t spank) {
     if (!spank_remote_state.is_on) {
-        if (spank_remote_state.why[0] != '\0' && spank_remote_state.step.node == 0) {
+        if (spank_remote_state.why[0] != '\0' && spank_remote_state.step.node == 0 &&
+            !spank_remote_state.is_het) {
             slurm_spank_log("deft: off: %s", spank_remote_state.why);
         }
         return;
@@ -278,8 +291,15 @@ static void spank_remote_user_init(spank_t spank) {
 static void spank_remote_task_init(spank_t spank) {
     struct spank_told told;
     struct spank_words *words = NULL;
+    char number[16];
     int local = 0;
     uint32_t rank = 0;
+    /* Only the tasks of a heterogeneous job can tell which component is the first. */
+    if (spank_remote_state.is_het &&
+        spank_remote_variable(spank, "SLURM_PROCID", number, sizeof(number)) == 0 &&
+        strcmp(number, "0") == 0) {
+        slurm_spank_log("deft: off: %s", spank_remote_state.why);
+    }
     if (!spank_remote_state.is_on || spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS ||
         spank_get_item(spank, S_TASK_GLOBAL_ID, &rank) != ESPANK_SUCCESS) {
         return;
