@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -271,6 +272,16 @@ static enum deft_status main_settings(int argc, char **argv, struct config **out
     return status;
 }
 
+/* As many descriptors as there may be: each agent takes two, and most systems give 1,024 to those
+ * that do not ask. */
+static void main_raise_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
 static enum deft_status main_start(struct config *config, struct deft_error *error) {
     struct log log;
     sigset_t signals;
@@ -281,6 +292,7 @@ static enum deft_status main_start(struct config *config, struct deft_error *err
     (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)umask(0077);
+    main_raise_descriptors();
     enum deft_status status =
         log_open(&log, "deft-controller", NULL, main_level(config_options(config)), error);
     if (status == DEFT_OK) {

@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#define LISTEN_MAX_CONNECTIONS 16384u
+/* Each agent holds two: one for reports, one for its event stream. */
+#define LISTEN_MAX_CONNECTIONS 32768u
 #define LISTEN_PER_CLIENT      4096u
 /* A node's agents report about once a second each; behind one address there may be a rack. */
 #define LISTEN_RATE     1000u

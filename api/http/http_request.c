@@ -82,7 +82,26 @@ struct http_server *http_request_server(const struct http_request *request) {
     return request->server;
 }
 
-const char *http_request_peer(const struct http_request *request) {
+static void request_name_peer(struct http_request *request) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (address != NULL && address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+        (void)inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        (void)snprintf(request->peer, sizeof(request->peer), "%s:%u", host, ntohs(v4->sin_port));
+    } else if (address != NULL && address->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+        (void)inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+        (void)snprintf(request->peer, sizeof(request->peer), "[%s]:%u", host, ntohs(v6->sin6_port));
+    }
+}
+
+const char *http_request_peer(struct http_request *request) {
+    if (request->peer[0] == '\0') {
+        request_name_peer(request);
+    }
     return request->peer;
 }
 
@@ -141,22 +160,6 @@ static enum MHD_Result request_take_query(void *context, enum MHD_ValueKind kind
     return MHD_YES;
 }
 
-static void request_name_peer(struct http_request *request) {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
-    char host[INET6_ADDRSTRLEN] = "?";
-    if (address != NULL && address->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
-        (void)inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-        (void)snprintf(request->peer, sizeof(request->peer), "%s:%u", host, ntohs(v4->sin_port));
-    } else if (address != NULL && address->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
-        (void)inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-        (void)snprintf(request->peer, sizeof(request->peer), "[%s]:%u", host, ntohs(v6->sin6_port));
-    }
-}
-
 static struct http_request *request_new(struct http_server *server,
                                         struct MHD_Connection *connection, const char *url) {
     const union MHD_ConnectionInfo *info =
@@ -179,7 +182,6 @@ static struct http_request *request_new(struct http_server *server,
     request->connection = connection;
     request->conn = info->socket_context;
     request->begin_ns = clock_monotonic_ns();
-    request_name_peer(request);
     (void)MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, request_take_query, request);
     return request;
 }

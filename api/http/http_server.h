@@ -19,8 +19,9 @@ struct http_tls;
 /* Parameters in one pattern and in one query. More in a query: 400. */
 #define HTTP_MAX_PARAMS  4u
 #define HTTP_MAX_QUERIES 16u
-/* Request line and headers of one connection. */
-#define HTTP_MAX_HEADER_BYTES 32768u
+/* Request line and headers of one connection: libmicrohttpd keeps so much memory for each, and
+ * clears all of it between two requests. */
+#define HTTP_MAX_HEADER_BYTES 8192u
 /* Events a stream holds for a slow client: the largest plan is a few MiB, and two must fit. */
 #define HTTP_MAX_STREAM_QUEUE_BYTES (16u << 20)
 /* How long a connection may be idle, and how long a head, a body and an answer may each take;
@@ -117,7 +118,7 @@ const char *http_request_query(const struct http_request *request, const char *n
 const char *http_request_header(const struct http_request *request, const char *name); /* or NULL */
 struct http_server *http_request_server(const struct http_request *request);
 /* "127.0.0.1:4711", "[::1]:4711". */
-const char *http_request_peer(const struct http_request *request);
+const char *http_request_peer(struct http_request *request);
 /* The token of "Authorization: Bearer TOKEN", not terminated. 0: the header is absent; -1: it is
  * something else. */
 int http_request_bearer(const struct http_request *request, const char **out_token,

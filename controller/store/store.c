@@ -16,8 +16,9 @@
 #define STORE_DAY_NS   (86400 * STORE_NS_PER_S)
 /* One per HTTP thread is enough; further ones are closed after use. */
 #define STORE_MAX_IDLE_READERS 8u
-/* Pages in the log after which it is applied to the file, between commits. */
-#define STORE_LOG_PAGES 1000
+/* Pages in the log after which it is applied to the file, between commits: 32 MiB. Pages that many
+ * agents write to come by every second, and are applied once. */
+#define STORE_LOG_PAGES 8192
 /* Rows per slice of upkeep: some milliseconds. A batch that was larger must be caught up with. */
 #define STORE_SLICE_ROWS     2000u
 #define STORE_MAX_SLICE_ROWS 20000u
@@ -91,17 +92,44 @@ static enum deft_status store_prepare(struct store *store, struct deft_error *er
 
 /* --- the writer ------------------------------------------------------------------------------- */
 
-/* Failures of one write (a constraint, an input) are its own; the others go on. */
-static void store_apply(struct store *store, struct store_write *write) {
+/* Failures of one write (a constraint, an input) are its own; the others go on. A savepoint makes
+ * SQLite keep a copy of every page that a write touches, and nearly no write ever needs it: so
+ * there is none, unless `careful`. 0: a write has failed half way, and the batch must be applied
+ * again with care. */
+static int store_apply(struct store *store, struct store_write *write, int careful) {
     struct store_db *db = store->writer;
-    write->status = store_db_exec(db, "SAVEPOINT one", &write->error);
-    if (write->status == DEFT_OK) {
-        write->status = write->apply(db, write, &write->error);
+    int64_t n_before = sqlite3_total_changes64(db->handle);
+    write->status = careful ? store_db_exec(db, "SAVEPOINT one", &write->error) : DEFT_OK;
+    if (write->status != DEFT_OK) {
+        return 1;
+    }
+    write->status = write->apply(db, write, &write->error);
+    if (careful) {
         if (write->status != DEFT_OK) {
             (void)sqlite3_exec(db->handle, "ROLLBACK TO one", NULL, NULL, NULL);
         }
         (void)sqlite3_exec(db->handle, "RELEASE one", NULL, NULL, NULL);
     }
+    return careful || write->status == DEFT_OK || sqlite3_total_changes64(db->handle) == n_before;
+}
+
+/* Begins a transaction and applies the batch. DEFT_STATE: again, with care. */
+static enum deft_status store_apply_all(struct store *store, struct store_write *batch, int careful,
+                                        struct deft_error *error) {
+    struct store_db *db = store->writer;
+    enum deft_status status = store_db_exec(db, "BEGIN IMMEDIATE", error);
+    for (struct store_write *w = batch; w != NULL && status == DEFT_OK; w = w->next) {
+        int is_clean = store_apply(store, w, careful);
+        /* A full disk ends the whole transaction. */
+        if (w->status == DEFT_STORE && sqlite3_get_autocommit(db->handle)) {
+            status = w->status;
+            *error = w->error;
+        } else if (!is_clean) {
+            (void)sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
+            status = DEFT_STATE;
+        }
+    }
+    return status;
 }
 
 /* What the newest commit says of the disk. */
@@ -123,14 +151,9 @@ static void store_commit(struct store *store, struct store_write *batch) {
     struct store_db *db = store->writer;
     uint64_t n_failed = 0;
     uint64_t n_written = 0;
-    enum deft_status status = store_db_exec(db, "BEGIN IMMEDIATE", &error);
-    for (struct store_write *w = batch; w != NULL && status == DEFT_OK; w = w->next) {
-        store_apply(store, w);
-        /* A full disk ends the whole transaction. */
-        if (w->status == DEFT_STORE && sqlite3_get_autocommit(db->handle)) {
-            status = w->status;
-            error = w->error;
-        }
+    enum deft_status status = store_apply_all(store, batch, 0, &error);
+    if (status == DEFT_STATE) {
+        status = store_apply_all(store, batch, 1, &error);
     }
     store_db_reset(db); /* one that still reads would keep the log from being applied */
     if (status == DEFT_OK) {

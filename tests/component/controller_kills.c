@@ -1,7 +1,9 @@
 /* kill -9 under load, again and again, with the disk full now and then: every report that was
  * acknowledged is there once, and none is there in part.
  *
- * DEFT_TEST_KILLS: how many kills, 20 without it. */
+ * DEFT_TEST_KILLS: how many kills, 20 without it. DEFT_TEST_HISTORY_MB: of another job's rows that
+ * are there before the first, none without it. DEFT_TEST_START_MS: how long a start may take, any
+ * time without it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,6 +28,10 @@
 #define N_ITERATIONS 10u /* of a report */
 #define N_OPS        3u
 #define HUGE_BYTES   ((rlim_t)1 << 40)
+/* Of the job with a history: 95 bytes a row. */
+#define OLD_RANKS       100
+#define OLD_PER_MB      (1000000 / (95 * OLD_RANKS))
+#define OLD_INCARNATION (N_JOBS + 1)
 
 /* One agent: a report at a time, the next one when it has been acknowledged. */
 struct agent {
@@ -243,10 +250,49 @@ static void expect_books(struct load *load) {
     assert_int_equal(unlink(all), 0);
 }
 
+/* 0 when it is not set. */
+static long number_of(const char *name) {
+    const char *text = getenv(name);
+    return text != NULL ? strtol(text, NULL, 10) : 0;
+}
+
+/* Rows that upkeep has been through already, written past the controller. */
+static void make_history(struct load *load, long mb) {
+    struct store_world world = {0};
+    int64_t now_ns = clock_wall_ns();
+    free(talk_expect(load->c.port, "POST", "/api/v1/jobs/old/incarnations",
+                     "{\"key\":\"k\",\"agent\":\"a\",\"n_ranks\":100,\"table_hash\":"
+                     "\"0000000000000007\",\"local_ranks\":[0],\"tensors\":[{\"name\":\"w\","
+                     "\"elements\":1000,\"dtype\":\"f32\"}],\"links\":[]}",
+                     201));
+    assert_int_equal(controller_child_halt(&load->c, SIGTERM), 0);
+    (void)snprintf(world.path, sizeof(world.path), "%.90s", load->c.db);
+    store_world_sql(
+        &world,
+        "WITH RECURSIVE t (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM t WHERE i < %ld),"
+        " r (rank) AS (SELECT 0 UNION ALL SELECT rank + 1 FROM r WHERE rank < %d)"
+        " INSERT INTO iterations SELECT %u, i, rank, 3, 50000000 + i, 50000000,"
+        " 1000000, 1000000, 1000, 100000000 + i %% 1000, 0, 2.5, 1.0, 0.5, 1, 0, 1, 0,"
+        " NULL, 0.001, %lld FROM t, r",
+        mb * OLD_PER_MB - 1, OLD_RANKS - 1, OLD_INCARNATION, (long long)now_ns);
+    store_world_sql(&world,
+                    "INSERT INTO upkeep (incarnation, newest, rolled_to, raw_from, n_rolled, n_raw,"
+                    " raw_ns) VALUES (%u, %ld, %ld, 0, %ld, %ld, %lld)",
+                    OLD_INCARNATION, mb * OLD_PER_MB - 1, mb * OLD_PER_MB - 1, mb * OLD_PER_MB,
+                    mb * OLD_PER_MB, (long long)now_ns);
+    struct stat file;
+    assert_int_equal(stat(load->c.db, &file), 0);
+    print_message("the database has %lld MB before the first kill\n",
+                  (long long)file.st_size / 1000000);
+    assert_true(file.st_size > mb * 900000);
+    start(load);
+}
+
 static void kills_lose_nothing(void **unused) {
     static struct load load;
-    const char *text = getenv("DEFT_TEST_KILLS");
-    long n_kills = text != NULL ? strtol(text, NULL, 10) : 20;
+    long n_kills = number_of("DEFT_TEST_KILLS") > 0 ? number_of("DEFT_TEST_KILLS") : 20;
+    long history_mb = number_of("DEFT_TEST_HISTORY_MB");
+    long start_ms = number_of("DEFT_TEST_START_MS");
     (void)unused;
     load.random = testing_seed();
     controller_child_prepare(&load.c, NULL);
@@ -258,6 +304,10 @@ static void kills_lose_nothing(void **unused) {
     for (uint32_t i = 0; i < N_AGENTS; i++) {
         (void)register_agent(&load, &load.agents[i]);
     }
+    if (history_mb > 0) {
+        make_history(&load, history_mb);
+    }
+    load.slowest_start_ns = 0;
     for (long kill = 0; kill < n_kills; kill++) {
         run_load(&load, testing_random_below(&load.random, 150));
         if (kill % 4 == 2) { /* a full disk, that gets room again before or only after the kill */
@@ -277,8 +327,11 @@ static void kills_lose_nothing(void **unused) {
     }
     assert_true(load.n_acknowledged > (uint64_t)n_kills * 20);
     assert_true(load.n_refused > 0 || n_kills < 10);
+    assert_true(start_ms == 0 || load.slowest_start_ns < start_ms * INT64_C(1000000));
     (void)controller_child_halt(&load.c, SIGTERM);
-    expect_books(&load);
+    if (history_mb == 0) { /* else they take longer than all the rest */
+        expect_books(&load);
+    }
     print_message("%ld kills, %llu reports acknowledged, %llu refused, slowest start %.0f ms\n",
                   n_kills, (unsigned long long)load.n_acknowledged,
                   (unsigned long long)load.n_refused, (double)load.slowest_start_ns / 1e6);
