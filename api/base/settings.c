@@ -56,21 +56,34 @@ const char *settings_file(const struct settings *settings) {
     return settings->file;
 }
 
-enum deft_status settings_open(const struct settings_program *program, struct settings **out,
-                               struct deft_error *error) {
+/* NULL after a failure that `error` and `out_status` tell of. */
+static struct settings *settings_make(const struct settings_program *program,
+                                      enum deft_status *out_status, struct deft_error *error) {
     size_t n_rows = settings_n_rows(program);
     if (n_rows > SETTINGS_MAX_ROWS) {
-        return deft_fail(error, DEFT_LIMIT, 0, "%s has %zu settings, expected at most %u",
-                         program->name, n_rows, SETTINGS_MAX_ROWS);
+        *out_status = deft_fail(error, DEFT_LIMIT, 0, "%s has %zu settings, expected at most %u",
+                                program->name, n_rows, SETTINGS_MAX_ROWS);
+        return NULL;
     }
     struct settings *settings = calloc(1, sizeof(*settings));
     if (settings == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the settings");
+        *out_status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the settings");
+        return NULL;
     }
     settings->program = program;
     settings->n_rows = n_rows;
-    *out = settings;
-    return DEFT_OK;
+    *out_status = DEFT_OK;
+    return settings;
+}
+
+enum deft_status settings_open(const struct settings_program *program, struct settings **out,
+                               struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    struct settings *settings = settings_make(program, &status, error);
+    if (settings != NULL) {
+        *out = settings;
+    }
+    return status;
 }
 
 void settings_close(struct settings *settings) {
@@ -112,16 +125,19 @@ void settings_variable(const struct settings *settings, size_t i, char *out,
     const char *name = settings_row(settings->program, i)->name;
     size_t n = (size_t)snprintf(out, capacity_bytes, "%s%s", settings->program->prefix, name);
     for (size_t c = strlen(settings->program->prefix); c < n && c + 1 < capacity_bytes; c++) {
-        out[c] = out[c] == '-' ? '_' : (char)toupper((unsigned char)out[c]);
+        out[c] = (char)toupper((unsigned char)out[c]);
+        if (out[c] == '-') {
+            out[c] = '_';
+        }
     }
 }
 
 enum deft_status settings_read(const struct settings_program *program, int argc, char **argv,
                                char *const *environment, struct settings **out,
                                struct deft_error *error) {
-    struct settings *settings = NULL;
-    enum deft_status status = settings_open(program, &settings, error);
-    if (status != DEFT_OK) {
+    enum deft_status status = DEFT_OK;
+    struct settings *settings = settings_make(program, &status, error);
+    if (settings == NULL) {
         return status;
     }
     settings_read_flags(settings, argc, argv);
@@ -144,12 +160,12 @@ enum deft_status settings_read(const struct settings_program *program, int argc,
 
 enum deft_status settings_read_again(const struct settings *settings, struct settings **out,
                                      struct deft_error *error) {
-    struct settings *fresh = NULL;
+    enum deft_status status = DEFT_OK;
     if (settings->file == NULL) {
         return deft_fail(error, DEFT_STATE, 0, "there is no file of settings");
     }
-    enum deft_status status = settings_open(settings->program, &fresh, error);
-    if (status != DEFT_OK) {
+    struct settings *fresh = settings_make(settings->program, &status, error);
+    if (fresh == NULL) {
         return status;
     }
     fresh->task = settings->task;

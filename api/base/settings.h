@@ -36,11 +36,11 @@ typedef enum deft_status (*setting_take_fn)(const struct setting *row, const cha
 
 struct setting {
     const char *name;      /* lower-case letters, digits and dashes */
-    int letter;            /* its short option; 0: none */
     const char *argument;  /* what --help calls the value; NULL: a switch, elsewhere yes or no */
     const char *doc;       /* one sentence without its full stop, and without the default */
     const char *value;     /* the default; NULL: none */
     const char *otherwise; /* what holds without a value, if that is worth a word */
+    int letter;            /* its short option; 0: none */
     unsigned flags;        /* of enum setting_flag */
     setting_take_fn take;
     size_t offset;        /* of what is stored, in the target */

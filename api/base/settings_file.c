@@ -157,7 +157,10 @@ static enum deft_status file_variable(struct settings *settings, const char *var
     const char *value = rest + n_name + (rest[n_name] == '=');
     size_t i = SETTINGS_MAX_ROWS;
     for (size_t c = 0; c < n_name && n_name < sizeof(name); c++) {
-        name[c] = rest[c] == '_' ? '-' : (char)tolower((unsigned char)rest[c]);
+        name[c] = (char)tolower((unsigned char)rest[c]);
+        if (name[c] == '_') {
+            name[c] = '-';
+        }
     }
     if (file_is_service_link(rest, n_name, value)) {
         return DEFT_OK;

@@ -386,8 +386,11 @@ static void what_is_printed_reads_the_same(void **unused) {
                 struct settings_value after;
                 settings_value(settings, i, &before);
                 settings_value(again, i, &after);
-                assert_true((before.text == NULL) == (after.text == NULL));
-                assert_true(before.text == NULL || strcmp(before.text, after.text) == 0);
+                if (before.text == NULL || after.text == NULL) {
+                    assert_ptr_equal(before.text, after.text);
+                } else {
+                    assert_string_equal(before.text, after.text);
+                }
             }
             settings_close(again);
         }
