@@ -356,8 +356,9 @@ int db_command_main(int argc, char **argv) {
             "beside a controller. compact gives back what it does not use, while no controller "
             "is at work. repair makes a new one of all that can be read of a damaged one. export "
             "writes one job as lines of JSON, compressed if TO ends in .gz ('-': standard "
-            "output), import takes it in. keep says how long one job's history stays, as --keep "
-            "of the controller does for all; default takes that back.\v"
+            "output), import takes it in, beside a controller up to 200,000 rows. keep says how "
+            "long one job's history stays, as --keep of the controller does for all; default takes "
+            "that back.\v"
             "Nothing is overwritten. Exit status: 0 done, of check: the database is whole; 1 it "
             "is not, or it could not be done; 2 a wrong command line."};
     struct db_input input = {0};

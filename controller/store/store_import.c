@@ -16,6 +16,9 @@
 #define IMPORT_MAX_COLUMNS 48u
 /* Rows of a transaction: what fails or is interrupted in between is removed by upkeep. */
 #define IMPORT_BATCH_ROWS 20000u
+/* Beside a controller all rows are one transaction, for which its own writes wait: a second or so,
+ * of the five that they have. */
+#define IMPORT_MAX_BESIDE 200000u
 
 /* Of the new database's columns which an archive's go to. */
 struct import_column {
@@ -35,6 +38,7 @@ struct import {
     char job[WIRE_ID_BYTES];
     char hidden[WIRE_ID_BYTES + 32]; /* its name until all of it is there */
     struct store_db *db;
+    int is_beside; /* a controller has the database */
     int has_end;
     int table; /* of the rows that follow; -1: one that is left out */
     unsigned n_columns;
@@ -311,9 +315,18 @@ static enum deft_status import_rows(struct import *import, struct store_archive_
     if (import->insert != NULL) {
         (void)sqlite3_reset(import->insert);
     }
-    return status == DEFT_OK && import->n_in_batch >= IMPORT_BATCH_ROWS
-               ? import_commit(import, error)
-               : status;
+    if (status != DEFT_OK || import->n_in_batch < IMPORT_BATCH_ROWS) {
+        return status;
+    }
+    if (!import->is_beside) {
+        return import_commit(import, error);
+    }
+    return import->n_in_batch <= IMPORT_MAX_BESIDE
+               ? DEFT_OK
+               : deft_fail(error, DEFT_LIMIT, 0,
+                           "the archive has more than %u rows, which is too much beside a "
+                           "controller: stop it first",
+                           IMPORT_MAX_BESIDE);
 }
 
 /* --- head and end -------------------------------------------------------------------------------
@@ -523,18 +536,18 @@ static enum deft_status import_all(struct import *import, struct deft_error *err
     return status;
 }
 
-enum deft_status store_file_import(const char *path, const char *from, const char *as,
-                                   char *out_job, struct deft_error *error) {
-    struct import import = {.as = as, .table = -1};
-    int lock_fd = -1;
+/* With the lock, or beside the controller that has it. */
+static enum deft_status import_open(struct import *import, const char *path, int *out_lock_fd,
+                                    struct deft_error *error) {
     int exists = 0;
-    if (as != NULL && (as[0] == '\0' || strlen(as) >= sizeof(import.job))) {
-        return deft_fail(error, DEFT_INVALID, 0, "a job id has 1 to %zu bytes",
-                         sizeof(import.job) - 1);
-    }
-    enum deft_status status = store_archive_open(from, &import.reader, error);
-    if (status == DEFT_OK) {
-        status = store_place_lock(path, &lock_fd, error);
+    enum deft_status status = store_place_lock(path, out_lock_fd, error);
+    if (status == DEFT_STATE) {
+        import->is_beside = 1;
+        status = store_db_open(path, 0, &import->db, error);
+        if (status == DEFT_OK) {
+            status = store_db_exec(import->db, "PRAGMA synchronous = FULL", error);
+        }
+        return status == DEFT_OK ? store_check_version(import->db, error) : status;
     }
     if (status == DEFT_OK) {
         status = store_place_look(path, &exists, error);
@@ -542,8 +555,20 @@ enum deft_status store_file_import(const char *path, const char *from, const cha
     if (status == DEFT_OK && !exists) {
         status = store_place_create(path, error);
     }
+    return status == DEFT_OK ? store_place_open(path, &import->db, error) : status;
+}
+
+enum deft_status store_file_import(const char *path, const char *from, const char *as,
+                                   char *out_job, struct deft_error *error) {
+    struct import import = {.as = as, .table = -1};
+    int lock_fd = -1;
+    if (as != NULL && (as[0] == '\0' || strlen(as) >= sizeof(import.job))) {
+        return deft_fail(error, DEFT_INVALID, 0, "a job id has 1 to %zu bytes",
+                         sizeof(import.job) - 1);
+    }
+    enum deft_status status = store_archive_open(from, &import.reader, error);
     if (status == DEFT_OK) {
-        status = store_place_open(path, &import.db, error);
+        status = import_open(&import, path, &lock_fd, error);
     }
     if (status == DEFT_OK) {
         status = import_all(&import, error);

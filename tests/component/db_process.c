@@ -201,7 +201,7 @@ static void backups_are_made_beside_a_controller(void **unused) {
     assert_int_equal(RUN3(&text, "repair", c.db, "/tmp/never.db"), 1);
     expect_word(text, "another controller has the database");
     assert_int_equal(RUN3(&text, "import", c.db, to), 1);
-    expect_word(text, "another controller has the database");
+    expect_word(text, "is no whole archive of a job");
     assert_int_equal(RUN4(&text, "keep", c.db, "j", "raw=30d,jobs=forever"), 0);
     free(text);
     assert_int_equal(RUN4(&text, "keep", c.db, "nobody", "raw=30d"), 1);

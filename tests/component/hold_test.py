@@ -4,6 +4,7 @@
 usage: hold_test.py DEFT_CONTROLLER [CASE]
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,17 @@ def replay(controller, job):
     done = subprocess.run([controller.program, "replay", controller.db, job],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.returncode, done.stdout.decode()
+
+
+def shell(controller, *words, status=0):
+    """`deft WORDS` at this controller; what it said."""
+    program = os.path.join(os.path.dirname(controller.program), "deft")
+    environment = dict(os.environ, DEFT_CONTROLLER=f"http://127.0.0.1:{controller.port}")
+    done = subprocess.run([program, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=environment, check=False)
+    text = done.stdout.decode()
+    assert done.returncode == status, f"{words}: {done.returncode} {text}"
+    return text
 
 
 def put(controller, job, what, body, status=200):
@@ -167,6 +179,62 @@ def tokens_of_a_removed_job_end_with_it(program):
         controller.expect(201, "POST", path, agent.body, token=tokens["all"])
 
 
+def a_shell_holds_a_job(program):
+    with Controller(program) as controller:
+        agent = Agent(controller, "j 1")
+        agent.run_to("committed", 600)
+        plan = agent.view["plan"]
+        assert f"{plan} is pinned" in shell(controller, "pin", "j 1", plan, "--reason", "mine")
+        text = shell(controller, "job", "j 1")
+        assert f"pinned       {plan}, and no other plan" in text, text
+        assert "no plan is pinned" in shell(controller, "pin", "j 1", "none")
+        assert "j 1: frozen" in shell(controller, "freeze", "j 1", "on")
+        assert "frozen: no plan is looked for" in shell(controller, "job", "j 1")
+        assert "not frozen" in shell(controller, "freeze", "j 1", "off")
+        assert shell(controller, "keep", "j 1") == "job j 1: default\n"
+        assert "raw=2d" in shell(controller, "keep", "j 1", "raw=48h")
+        assert shell(controller, "keep", "j 1", "default") == "job j 1: default\n"
+        for words, code, says in (
+                (("pin", "j 1"), 2, "is expected"), (("pin",), 2, "id of a job"),
+                (("pin", "j 1", "x" * 200), 2, "too long"),
+                (("pin", "j 1", "i1.999"), 1, "no plan"),
+                (("pin", "nobody", plan), 1, "no such job"), (("freeze", "j 1"), 2, "the freeze"),
+                (("freeze", "j 1", "maybe"), 2, "maybe"), (("keep", "j 1", "raw=1s"), 1, "raw"),
+                (("keep", "j 1", "raw=2d", "more"), 2, "more"),
+                (("keep", "nobody"), 1, "no such job")):
+            assert says in shell(controller, *words, status=code), words
+        records = controller.get("/audit?subject=j%201")["records"]
+        assert records[-1]["reason"] == "mine" and records[-1]["action"] == "job.pin", records
+
+
+def a_job_travels_between_controllers_at_work(program):
+    with Controller(program) as here, Controller(program) as there:
+        agent = Agent(here, "j")
+        agent.run_to("committed", 600)
+        put(here, "j", "pin", {"plan": agent.view["plan"]})
+        put(here, "j", "keep", {"keep": "raw=30d"})
+        archive = os.path.join(here.folder, "j.gz")
+        shell(here, "db", "export", here.db, "j", archive)
+        other = Agent(there, "other", user="user-7")
+        assert shell(there, "db", "import", there.db, archive) == "j\n"
+        other.run(20)
+        assert "another name with --as" in shell(there, "db", "import", there.db, archive, status=1)
+        assert shell(there, "db", "import", there.db, archive, "--as", "k") == "k\n"
+        for name in ("j", "k"):
+            job = there.get(f"/jobs/{name}")
+            assert job["state"] == "lost" and job["pin"] == "", job  # a pin is of its database
+            assert there.get(f"/jobs/{name}/keep") == {"keep": "raw=30d"}
+            plans = there.get(f"/incarnations/{job['incarnation']}/plans")["plans"]
+            was = here.get(agent.path("/plans"))["plans"]
+            assert [p["hash"] for p in plans] == [p["hash"] for p in was]
+            assert replay(there, name)[0] == 0
+        # What did well there begins the next start here.
+        again = Agent(there, "j", key="start-2")
+        again.run_to("canary", 300)
+        assert "it did well as i" in again.decisions()[0]["reason"]
+        assert here.is_well() and there.is_well()
+
+
 # --- one start after the other --------------------------------------------------------------------
 
 
@@ -264,7 +332,8 @@ def a_requeued_job_is_another_start(program):
 
 CASES = (a_frozen_job_is_left_as_it_is, a_pinned_plan_runs_and_no_other,
          pins_that_do_not_fit_are_refused_or_left, history_is_kept_as_the_operator_says,
-         tokens_of_a_removed_job_end_with_it, a_new_start_begins_with_the_plan_that_did_well,
+         tokens_of_a_removed_job_end_with_it, a_shell_holds_a_job,
+         a_job_travels_between_controllers_at_work, a_new_start_begins_with_the_plan_that_did_well,
          a_plan_that_did_harm_is_not_begun_with,
          a_plan_of_the_past_that_gains_nothing_now_is_left_out,
          another_world_is_another_start_and_the_old_one_is_closed, a_requeued_job_is_another_start)
