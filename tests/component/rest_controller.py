@@ -3,6 +3,7 @@
 For tests: what a client may do, and what real ranks would report, without any.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -40,6 +41,16 @@ def limit_files(n_bytes):
     """Writes beyond fail, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+
+
+@contextlib.contextmanager
+def folder():
+    """One of the test's own, which is gone behind it."""
+    path = tempfile.mkdtemp(prefix="deft-rest-test-")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
 
 
 class Controller:
