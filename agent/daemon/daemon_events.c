@@ -256,6 +256,7 @@ void daemon_events_stop(struct daemon_events *events) {
     }
     __atomic_store_n(&events->stop, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&events->interrupt, 1, __ATOMIC_SEQ_CST);
+    daemon_uplink_let_go(events->uplink);
     (void)pthread_join(events->thread, NULL);
     free(events->news.plan);
     daemon_incarnation_unref(events->inc);

@@ -439,7 +439,8 @@ enum deft_status daemon_uplink_current(struct daemon_uplink *uplink, int timeout
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     int code = 0;
     (void)pthread_mutex_lock(&uplink->lock);
-    while (code == 0 && (uplink->current == NULL || uplink->current->id[0] == '\0')) {
+    while (code == 0 && !uplink->lets_go &&
+           (uplink->current == NULL || uplink->current->id[0] == '\0')) {
         code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
     }
     if (uplink->current != NULL && uplink->current->id[0] != '\0') {
@@ -449,6 +450,13 @@ enum deft_status daemon_uplink_current(struct daemon_uplink *uplink, int timeout
     }
     (void)pthread_mutex_unlock(&uplink->lock);
     return status;
+}
+
+void daemon_uplink_let_go(struct daemon_uplink *uplink) {
+    (void)pthread_mutex_lock(&uplink->lock);
+    uplink->lets_go = 1;
+    (void)pthread_cond_broadcast(&uplink->changed);
+    (void)pthread_mutex_unlock(&uplink->lock);
 }
 
 int daemon_uplink_is_current(struct daemon_uplink *uplink, const char *id) {

@@ -41,6 +41,8 @@ uint64_t daemon_uplink_take_dropped(struct daemon_uplink *uplink);
 DEFT_NODISCARD enum deft_status daemon_uplink_current(struct daemon_uplink *uplink, int timeout_ms,
                                                       char out_id[WIRE_ID_BYTES],
                                                       struct daemon_incarnation **out_inc);
+/* From now on daemon_uplink_current does not wait: whoever is in it is to end. */
+void daemon_uplink_let_go(struct daemon_uplink *uplink);
 /* 1 while `id` is the current incarnation's. */
 int daemon_uplink_is_current(struct daemon_uplink *uplink, const char *id);
 /* The controller does not know `id` (any more): register again. */

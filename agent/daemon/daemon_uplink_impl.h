@@ -47,6 +47,7 @@ struct daemon_uplink {
     uint64_t n_dropped_told;
     int64_t deadline_ns; /* 0: goes on */
     int has_ended;
+    int lets_go;         /* of daemon_uplink_current */
     volatile int cancel; /* atomic; ends a request in progress */
     int wants_adoption;  /* the job is known, and its spool folders have not been looked at */
     char job[WIRE_ID_BYTES];
