@@ -75,18 +75,23 @@ class Launchers(unittest.TestCase):
     def test_after_init_process_group(self):
         self.check(after_init, plain)
 
-    def elastic(self, body):
-        """What torchrun sets, with the store that its agent keeps."""
+    def elastic(self, body, around=None):
+        """What torchrun sets, with the store that its agent keeps, over what was `around` it."""
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
         def meet(rank, world, port):
-            return {**plain(rank, world, store.port), "TORCHELASTIC_RUN_ID": "run",
+            return {**(around or {}), **plain(rank, world, store.port),
+                    "TORCHELASTIC_RUN_ID": "run",
                     "TORCHELASTIC_USE_AGENT_STORE": "True", "LOCAL_RANK": str(rank),
                     "TORCHELASTIC_RESTART_COUNT": "0"}
         self.check(body, meet)
 
     def test_torchrun_variables(self):
         self.elastic(by_env)
+
+    def test_torchrun_as_the_task_of_a_node(self):
+        self.elastic(by_env, {"DEFT_RANK": "0", "DEFT_WORLD_SIZE": "1", "DEFT_JOB_ID": "12",
+                              "DEFT_MASTER_ADDR": "127.0.0.1", "DEFT_MASTER_PORT": "1"})
 
     def test_two_models_after_each_other(self):
         self.elastic(twice)

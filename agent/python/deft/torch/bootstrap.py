@@ -3,7 +3,7 @@
 In this order:
 
 1. ``DEFT_RANK`` is set (``deft run``, the Slurm plug-in, the injected pod): the variables of
-   libdeft say everything.
+   libdeft say everything, unless what they describe is a torchrun (one task per node).
 2. ``torch.distributed`` is initialised: its rank and world; rank 0 listens on a free port and the
    others learn of it through the default store.
 3. torchrun started the program: the same, through the store that torchrun keeps.
@@ -71,7 +71,7 @@ def _torchrun_store() -> Optional[Tuple["dist.Store", int, int]]:
 def find(options: native.Options) -> List[object]:
     """Fills rank, world and meeting point. Returns what must stay alive until the ranks have met.
     """
-    if "DEFT_RANK" in os.environ:
+    if "DEFT_RANK" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ:
         return []
     if dist.is_available() and dist.is_initialized():
         options.rank, options.n_ranks = dist.get_rank(), dist.get_world_size()
