@@ -177,43 +177,30 @@ static void jobs_supersede(struct jobs *jobs, const struct jobs_live *newest) {
     }
 }
 
-enum deft_status jobs_register(struct jobs *jobs, const char *job,
-                               const struct wire_registration *registration,
-                               struct wire_registered *out, const char **out_field,
-                               struct deft_error *error) {
-    struct store_register write;
+struct jobs_registering {
+    struct store_register write; /* first */
+    struct jobs *jobs;
+    char job[WIRE_ID_BYTES];
+    struct wire_registration registration;
+    char *text;
+    jobs_register_fn done;
+    void *context;
+};
+
+static void jobs_registering_free(struct jobs_registering *registering) {
+    wire_registration_done(&registering->registration);
+    free(registering->text);
+    free(registering);
+}
+
+/* What is on disk now is taken up, unless it is there already. */
+static enum deft_status jobs_take_registration(struct jobs_registering *registering,
+                                               struct wire_registered *out,
+                                               struct deft_error *error) {
+    struct jobs *jobs = registering->jobs;
+    const struct store_register *write = &registering->write;
     struct jobs_live *live = NULL;
-    char *text = NULL;
-    int64_t now_ns = clock_wall_ns();
-    struct wire_registration kept = *registration;
-    kept.started_ns = jobs_clamp_time(registration->started_ns, now_ns);
-    enum deft_status status = wire_registration_encode(&kept, &text, error);
-    if (status != DEFT_OK) {
-        return status;
-    }
-    store_register_init(&write);
-    write.job = job;
-    write.registration = registration;
-    write.registration_text = text;
-    (void)pthread_mutex_lock(&jobs->lock); /* jobs_set_defaults */
-    write.mode =
-        registration->mode[0] != '\0' ? registration->mode : tuner_mode_name(jobs->options.mode);
-    write.limits = jobs->options.limits;
-    (void)pthread_mutex_unlock(&jobs->lock);
-    if (registration->max_merge > 0) {
-        write.limits.max_merge = registration->max_merge;
-    }
-    if (registration->max_delay > 0) {
-        write.limits.max_delay = registration->max_delay;
-    }
-    write.now_ns = now_ns;
-    status = store_run(jobs->options.store, &write.write, error);
-    free(text);
-    if (status != DEFT_OK) {
-        *out_field = write.n_ranks != registration->n_ranks ? "n_ranks" : "table_hash";
-        return status;
-    }
-    status = jobs_find_locked(jobs, write.incarnation, &live, error);
+    enum deft_status status = jobs_find_locked(jobs, write->incarnation, &live, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -223,15 +210,89 @@ enum deft_status jobs_register(struct jobs *jobs, const char *job,
     memcpy(out->job, live->job, sizeof(out->job));
     memcpy(out->mode, tuner_mode_name(live->tuner.state.mode),
            strlen(tuner_mode_name(live->tuner.state.mode)));
-    out->committed_seq = write.committed_seq;
-    if (write.is_new) {
+    out->committed_seq = write->committed_seq;
+    if (write->is_new) {
         jobs_supersede(jobs, live);
         jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     log_line(jobs->options.log, LOG_LEVEL_INFO,
-             "job %s: agent %s registered for %u of %u ranks as %s", job, registration->agent,
-             registration->n_local_ranks, registration->n_ranks, out->incarnation);
+             "job %s: agent %s registered for %u of %u ranks as %s", registering->job,
+             registering->registration.agent, registering->registration.n_local_ranks,
+             registering->registration.n_ranks, out->incarnation);
+    return DEFT_OK;
+}
+
+static void jobs_register_done(struct store_write *write, enum deft_status status,
+                               const struct deft_error *error) {
+    struct jobs_registering *registering = (struct jobs_registering *)write;
+    struct wire_registered registered;
+    struct deft_error why = *error;
+    const char *field = NULL;
+    if (status == DEFT_MISMATCH) {
+        field = registering->write.n_ranks != registering->registration.n_ranks ? "n_ranks"
+                                                                                : "table_hash";
+    }
+    if (status == DEFT_OK) {
+        status = jobs_take_registration(registering, &registered, &why);
+    }
+    registering->done(registering->context, status, &registered, field, &why);
+    jobs_registering_free(registering);
+}
+
+/* Leaves the struct to its caller. */
+static enum deft_status jobs_submit_registration(struct jobs_registering *registering,
+                                                 struct deft_error *error) {
+    struct jobs *jobs = registering->jobs;
+    struct store_register *write = &registering->write;
+    const struct wire_registration *registration = &registering->registration;
+    int64_t now_ns = clock_wall_ns();
+    struct wire_registration kept = *registration;
+    kept.started_ns = jobs_clamp_time(registration->started_ns, now_ns);
+    enum deft_status status = wire_registration_encode(&kept, &registering->text, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    store_register_init(write);
+    write->write.done = jobs_register_done;
+    write->write.n_bytes = sizeof(*registering) + 2 * strlen(registering->text);
+    write->job = registering->job;
+    write->registration = registration;
+    write->registration_text = registering->text;
+    (void)pthread_mutex_lock(&jobs->lock); /* jobs_set_defaults */
+    write->mode =
+        registration->mode[0] != '\0' ? registration->mode : tuner_mode_name(jobs->options.mode);
+    write->limits = jobs->options.limits;
+    (void)pthread_mutex_unlock(&jobs->lock);
+    if (registration->max_merge > 0) {
+        write->limits.max_merge = registration->max_merge;
+    }
+    if (registration->max_delay > 0) {
+        write->limits.max_delay = registration->max_delay;
+    }
+    write->now_ns = now_ns;
+    return store_submit(jobs->options.store, &write->write, error);
+}
+
+enum deft_status jobs_register(struct jobs *jobs, const char *job,
+                               struct wire_registration *registration, jobs_register_fn done,
+                               void *context, struct deft_error *error) {
+    struct jobs_registering *registering = calloc(1, sizeof(*registering));
+    if (registering == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a registration");
+    }
+    (void)snprintf(registering->job, sizeof(registering->job), "%s", job);
+    registering->jobs = jobs;
+    registering->done = done;
+    registering->context = context;
+    registering->registration = *registration;
+    enum deft_status status = jobs_submit_registration(registering, error);
+    if (status != DEFT_OK) {
+        free(registering->text);
+        free(registering);
+        return status;
+    }
+    memset(registration, 0, sizeof(*registration)); /* taken over */
     return DEFT_OK;
 }
 

@@ -43,11 +43,16 @@ void jobs_set_defaults(struct jobs *jobs, enum tuner_mode mode, const struct wir
 /* After the HTTP server has stopped, before the store closes. Takes NULL. */
 void jobs_stop(struct jobs *jobs);
 
-/* DEFT_MISMATCH when the incarnation is there with other ranks or tensors; `*out_field` names which
- * one. */
+/* Takes the registration over when it returns DEFT_OK; then `done` is called once, from another
+ * thread, after it is on disk or has failed: DEFT_MISMATCH when the incarnation is there with other
+ * ranks or tensors, and `field` names which; it is NULL otherwise. DEFT_LIMIT: too many are
+ * waiting. */
+typedef void (*jobs_register_fn)(void *context, enum deft_status status,
+                                 const struct wire_registered *registered, const char *field,
+                                 const struct deft_error *error);
 DEFT_NODISCARD enum deft_status jobs_register(struct jobs *jobs, const char *job,
-                                              const struct wire_registration *registration,
-                                              struct wire_registered *out, const char **out_field,
+                                              struct wire_registration *registration,
+                                              jobs_register_fn done, void *context,
                                               struct deft_error *error);
 
 /* Takes the report over when it returns DEFT_OK; then `done` is called once, from another thread,

@@ -4,14 +4,27 @@
 #include "base/parse.h"
 #include "service_answer.h"
 
+static void agent_register_done(void *context, enum deft_status status,
+                                const struct wire_registered *registered, const char *field,
+                                const struct deft_error *error) {
+    struct http_request *request = context;
+    struct deft_error why = {0};
+    char *text = NULL;
+    if (status == DEFT_MISMATCH) {
+        http_respond_problem(request, 409, "mismatch", field, "%s", error->text);
+    } else if (status != DEFT_OK) {
+        service_fail(request, error);
+    } else {
+        status = wire_registered_encode(registered, &text, &why);
+        service_answer_text(request, status, 201, text, &why);
+    }
+}
+
 void service_agent_register(struct http_request *request, void *context) {
     struct service *service = context;
     struct wire_registration registration = {0};
-    struct wire_registered registered;
     struct deft_error error = {0};
     const char *job = http_request_param(request, "job");
-    const char *field = NULL;
-    char *text = NULL;
     size_t n_bytes = 0;
     if (!service_is_json(request)) {
         return;
@@ -24,17 +37,14 @@ void service_agent_register(struct http_request *request, void *context) {
     const char *body = http_request_body(request, &n_bytes);
     enum deft_status status = wire_registration_decode(body, n_bytes, &registration, &error);
     if (status == DEFT_OK) {
-        status = jobs_register(service->jobs, job, &registration, &registered, &field, &error);
+        http_request_defer(request);
+        status =
+            jobs_register(service->jobs, job, &registration, agent_register_done, request, &error);
     }
-    if (status == DEFT_MISMATCH) {
-        http_respond_problem(request, 409, "mismatch", field, "%s", error.text);
-    } else {
-        if (status == DEFT_OK) {
-            status = wire_registered_encode(&registered, &text, &error);
-        }
-        service_answer_text(request, status, 201, text, &error);
+    if (status != DEFT_OK) {
+        service_fail(request, &error);
+        wire_registration_done(&registration);
     }
-    wire_registration_done(&registration);
 }
 
 static void agent_report_done(void *context, enum deft_status status, uint64_t committed_seq,
