@@ -11,7 +11,7 @@
 
 #define SIMULATE_MAX_POLICIES 32u
 /* What the slowest policy does in a few seconds; larger ones are for `deft compare`. */
-#define SIMULATE_MAX_TENSORS 2048u
+#define SIMULATE_MAX_TENSORS 16384u
 
 struct simulation {
     struct service *service;
@@ -97,6 +97,9 @@ void service_simulate(struct http_request *request, void *context) {
         return;
     }
     enum deft_status status = wire_profile_decode(body, n_bytes, &simulation->profile, &error);
+    if (status == DEFT_LIMIT) { /* of the profile: to come again later is no help */
+        error.status = status = DEFT_INVALID;
+    }
     if (status == DEFT_OK && simulation->profile.n_tensors > SIMULATE_MAX_TENSORS) {
         status = deft_fail(&error, DEFT_INVALID, 0,
                            "tensors: %u, but at most %u are simulated here; 'deft compare' has no "

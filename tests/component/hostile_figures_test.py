@@ -51,8 +51,7 @@ def ten_thousand_tensors_are_a_job(program):
         assert agent.view["decision"] != "", agent.view
         profile = controller.get(agent.path("/profile"))
         assert len(profile["tensors"]) == 10000
-        reply = controller.expect(400, "POST", API + "/simulate", profile)
-        assert reply.json["field"] == "tensors", reply.text
+        controller.expect(200, "POST", API + "/simulate", profile)
         assert controller.is_well()
 
 

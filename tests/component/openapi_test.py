@@ -35,7 +35,7 @@ ELSEWHERE = {
 LARGE = {"schema": "deft.profile/1", "compute": {"forward_ns": 10**9, "backward_ns": 2 * 10**9},
          "links": [{"name": "a", "alpha_ns": 20000, "bytes_per_s": 10**9},
                    {"name": "b", "alpha_ns": 30000, "bytes_per_s": 7 * 10**8}],
-         "tensors": [{"name": f"t{i}", "elements": 4099 * (1 + i % 97)} for i in range(2048)]}
+         "tensors": [{"name": f"t{i}", "elements": 4099 * (1 + i % 97)} for i in range(4096)]}
 SMALL = dict(LARGE, tensors=LARGE["tensors"][:4])
 
 
@@ -299,7 +299,8 @@ def drive_values(driver, world):
             ("setKeep", {"keep": "raw=1s"}), ("setKeep", {"keep": ""}),
             ("createToken", {"name": "a b", "role": "viewer"}),
             ("simulate", dict(SMALL, links=[])),
-            ("simulate", dict(LARGE, tensors=LARGE["tensors"] * 2)),
+            ("simulate", dict(SMALL, tensors=[{"name": "t", "elements": 9}] * 16385)),
+            ("simulate", dict(SMALL, tensors=[{"name": "t", "elements": 2**40}] * 2)),
             ("report", {"agent": "host-1", "seq": 0}),
             ("register", registration(n_ranks=0, ranks=[]))):
         operation = operations[operation_id]
