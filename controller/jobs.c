@@ -270,6 +270,9 @@ static enum deft_status jobs_submit_registration(struct jobs_registering *regist
     if (registration->max_delay > 0) {
         write->limits.max_delay = registration->max_delay;
     }
+    if (registration->epsilon > 0.0) {
+        write->limits.epsilon = registration->epsilon;
+    }
     write->now_ns = now_ns;
     return store_submit(jobs->options.store, &write->write, error);
 }

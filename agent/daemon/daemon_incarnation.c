@@ -57,6 +57,7 @@ static void daemon_incarnation_describe(struct daemon_incarnation *inc,
     registration->batch_per_rank = hello->batch_per_rank;
     registration->max_merge = options->max_merge;
     registration->max_delay = options->max_delay;
+    registration->epsilon = options->epsilon;
 }
 
 static enum deft_status daemon_incarnation_tensors(struct daemon_incarnation *inc,

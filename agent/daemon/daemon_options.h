@@ -19,6 +19,7 @@ struct daemon_options {
     const char *log_path; /* NULL: standard error */
     uint32_t max_merge;   /* 0: the controller's default */
     uint32_t max_delay;   /* 0: the controller's default */
+    double epsilon;       /* 0: the controller's default */
     char spool_dir[PATH_MAX];
     uint64_t spool_bytes; /* 0: nothing is written to disk */
     int ready_fd;         /* -1: none */

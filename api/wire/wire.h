@@ -114,6 +114,7 @@ struct wire_registration {
     uint64_t batch_per_rank;
     uint32_t max_merge; /* 0: controller's default */
     uint32_t max_delay; /* 0: controller's default */
+    double epsilon;     /* as in wire_limits; NaN, 0: the job's own */
     uint32_t n_local_ranks;
     uint32_t *local_ranks; /* ranks behind this agent */
     uint32_t n_tensors;

@@ -53,6 +53,7 @@ static const struct wire_field registration_fields[] = {
     WIRE_ROW_UINT(R, batch_per_rank, "batch_per_rank", 0, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_UINT(R, max_merge, "max_merge", 0, 0, DSCHED_MAX_MERGE),
     WIRE_ROW_UINT(R, max_delay, "max_delay", 0, 0, DSCHED_MAX_DELAY),
+    WIRE_ROW_REAL(R, epsilon, "epsilon"),
     WIRE_ROW_ARRAY(R, local_ranks, n_local_ranks, "local_ranks", 1, REGISTRATION_MAX_RANKS,
                    &rank_shape),
     WIRE_ROW_ARRAY(R, tensors, n_tensors, "tensors", 1, DSCHED_MAX_TENSORS, &tensor_shape),
@@ -84,6 +85,9 @@ static enum deft_status registration_check(const struct wire_registration *in,
         return deft_fail(error, DEFT_INVALID, 0,
                          "optimizer: 'unknown', 'sgd', 'adam' or 'adamw' was expected, not '%s'",
                          in->optimizer);
+    }
+    if (in->epsilon < 0.0 || in->epsilon > 1.0) {
+        return deft_fail(error, DEFT_INVALID, 0, "epsilon: 0..1 was expected");
     }
     for (uint32_t i = 0; i < in->n_local_ranks; i++) {
         if (in->local_ranks[i] >= in->n_ranks) {

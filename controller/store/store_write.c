@@ -27,7 +27,8 @@ static enum deft_status register_job(struct store_db *db, const struct store_reg
             " ON CONFLICT (id) DO UPDATE SET user = ?2, state = 'running', updated_ns = ?6,"
             " mode = CASE WHEN ?7 THEN ?3 ELSE mode END,"
             " max_merge = CASE WHEN ?8 THEN ?4 ELSE max_merge END,"
-            " max_delay = CASE WHEN ?9 THEN ?5 ELSE max_delay END");
+            " max_delay = CASE WHEN ?9 THEN ?5 ELSE max_delay END,"
+            " epsilon = CASE WHEN ?13 THEN ?10 ELSE epsilon END");
     if (s == NULL) {
         return store_db_fail(db, "take a job", error);
     }
@@ -44,6 +45,7 @@ static enum deft_status register_job(struct store_db *db, const struct store_reg
     store_bind_real(s, 10, in->limits.epsilon);
     store_bind_real(s, 11, in->limits.min_progress);
     store_bind_real(s, 12, in->limits.loss_floor);
+    store_bind_int(s, 13, r->epsilon > 0.0);
     return store_db_step(db, s, "take a job", error);
 }
 

@@ -34,6 +34,7 @@ static void registrations_round_trip(void **unused) {
         assert_true(in.table_hash == out.table_hash);
         assert_int_equal(in.capabilities, out.capabilities);
         same_real(in.momentum, out.momentum);
+        same_real(in.epsilon, out.epsilon);
         same_real(in.learning_rate, out.learning_rate);
         assert_int_equal(in.n_tensors, out.n_tensors);
         assert_memory_equal(in.tensors, out.tensors, in.n_tensors * sizeof(*in.tensors));

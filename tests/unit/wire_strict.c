@@ -253,6 +253,13 @@ static void limits_are_shares_or_absent(void **unused) {
         assert_int_equal(wire_limits_decode(whole[i], strlen(whole[i]), &out, NULL), DEFT_OK);
         assert_true(out.epsilon == 0.01 && out.min_progress == 0.5 && isnan(out.loss_floor));
     }
+    static const char wish[] =
+        "{\"key\":\"k\",\"agent\":\"a\",\"n_ranks\":1,\"table_hash\":\"0000000000000000\","
+        "\"local_ranks\":[0],\"tensors\":[],\"links\":[],\"epsilon\":1.5}";
+    struct wire_registration registration = {0};
+    assert_int_equal(wire_registration_decode(wish, strlen(wish), &registration, &error),
+                     DEFT_INVALID);
+    assert_string_equal(error.text, "epsilon: 0..1 was expected");
     const struct wire_limits wide = {.max_merge = 1, .epsilon = 1.5};
     assert_int_equal(wire_limits_encode(&wide, &text, &error), DEFT_INVALID);
     assert_null(text);

@@ -90,6 +90,7 @@ void wire_support_registration(uint64_t *state, struct wire_registration *out) {
     out->batch_per_rank = support_integer(state);
     out->max_merge = (uint32_t)support_below(state, DSCHED_MAX_MERGE + 1);
     out->max_delay = (uint32_t)support_below(state, DSCHED_MAX_DELAY + 1);
+    out->epsilon = (double)support_below(state, 1025) / 1024.0;
     out->n_local_ranks = (uint32_t)support_below(state, 9);
     out->local_ranks = support_array(out->n_local_ranks, sizeof(*out->local_ranks));
     for (uint32_t i = 0; i < out->n_local_ranks; i++) {
