@@ -238,6 +238,13 @@ class Steps(unittest.TestCase):
         self.assertIn("0: done", done.stdout)
         self.assertIn("controller http://10.77.0.1:9", done.stderr)
 
+    def test_limits_reach_the_controller(self):
+        _, lines, _ = self.srun("--deft=observe", "--deft-epsilon=0.125", "--deft-max-merge=5",
+                                "--deft-max-delay=7", BUILD / "tests" / "run_rank", "20")
+        job = CLUSTER.get(f"/jobs/{re.search(r'deft: job (.+?):', lines[0]).group(1)}")
+        self.assertEqual((job["epsilon"], job["max_merge"], job["max_delay"], job["mode"]),
+                         (0.125, 5, 7, "observe"))
+
     def test_programs_that_cannot_run_end_as_without_us(self):
         plain = CLUSTER.slurm("srun", "/nowhere/program", check=False).returncode
         done = CLUSTER.slurm("srun", "--deft=auto", "/nowhere/program", check=False)
