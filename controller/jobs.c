@@ -393,6 +393,18 @@ static void jobs_take_report(struct jobs *jobs, struct jobs_live *live,
     }
 }
 
+/* A start whose job has started anew, and whose ranks are at work all the same: two jobs of one id.
+ * Nobody judges its plan any more, so it does not keep one. With the lock held. */
+static void jobs_let_go(struct jobs *jobs, struct jobs_live *live) {
+    struct tuner_decision decision = {0};
+    if (live->tuner.state.mode != TUNER_OFF && jobs_live_is_watched(live)) {
+        tuner_leave(&live->tuner, "the job has started anew", &decision);
+        if (decision.kind != TUNER_NOTHING) {
+            jobs_queue(jobs, JOBS_ENACT, live->id, &decision);
+        }
+    }
+}
+
 static void jobs_report_done(struct store_write *write, enum deft_status status,
                              const struct deft_error *error) {
     struct jobs_pending *pending = (struct jobs_pending *)write;
@@ -408,6 +420,9 @@ static void jobs_report_done(struct store_write *write, enum deft_status status,
             }
             if (pending->write.is_fresh) {
                 jobs_take_report(jobs, live, &pending->write.report);
+            }
+            if (live->is_superseded) {
+                jobs_let_go(jobs, live);
             }
         }
         (void)pthread_mutex_unlock(&jobs->lock);

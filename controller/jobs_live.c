@@ -239,6 +239,11 @@ static void live_drop_closed_streams(struct jobs_live *live) {
     live->n_streams = kept;
 }
 
+int jobs_live_is_watched(struct jobs_live *live) {
+    live_drop_closed_streams(live);
+    return live->n_streams > 0;
+}
+
 enum deft_status jobs_live_add_stream(struct jobs_live *live, struct http_stream *stream) {
     live_drop_closed_streams(live);
     if (live->n_streams == JOBS_MAX_STREAMS) {

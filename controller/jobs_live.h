@@ -103,6 +103,8 @@ void jobs_live_send_mode(struct jobs_live *live);
 DEFT_NODISCARD enum deft_status jobs_live_add_stream(struct jobs_live *live,
                                                      struct http_stream *stream);
 void jobs_live_view(const struct jobs_live *live, struct wire_job *out);
+/* 1 while an agent listens for its plans. */
+int jobs_live_is_watched(struct jobs_live *live);
 /* malloc'ed; NULL when memory is short. */
 char *jobs_live_summary(const struct jobs_live *live);
 /* Queues what a decision asks for. */

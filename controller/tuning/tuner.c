@@ -284,6 +284,13 @@ void tuner_set_mode(struct tuner *tuner, enum tuner_mode mode, struct tuner_deci
     tuner_run_core(tuner, &evidence, out);
 }
 
+void tuner_leave(struct tuner *tuner, const char *why, struct tuner_decision *out) {
+    struct tuner_evidence evidence = {
+        .event = TUNER_MODE, .iteration = tuner->state.iteration, .mode = TUNER_OFF};
+    tuner_quote(&evidence, why);
+    tuner_run_core(tuner, &evidence, out);
+}
+
 void tuner_set_hold(struct tuner *tuner, uint64_t pin_hash, int is_frozen) {
     struct tuner_decision none;
     const struct tuner_evidence evidence = {.event = TUNER_HOLD,

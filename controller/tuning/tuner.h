@@ -139,7 +139,8 @@ struct tuner_evidence {
     int is_frozen;        /* HOLD */
     uint64_t pin_hash;    /* HOLD */
     char text[320];       /* ITERATION: what the loss says; SOLUTION: the price, or why there is no
-                             proposal; REFUSAL, FUSE: the rank's sentence */
+                             proposal; REFUSAL, FUSE: the rank's sentence; MODE: why, if it is no
+                             operator's doing */
 };
 
 enum tuner_kind {
@@ -234,6 +235,8 @@ void tuner_refused(struct tuner *tuner, uint64_t seq, const char *why, struct tu
 void tuner_fused(struct tuner *tuner, uint64_t seq, uint64_t iteration, const char *why,
                  struct tuner_decision *out);
 void tuner_set_mode(struct tuner *tuner, enum tuner_mode mode, struct tuner_decision *out);
+/* The same with off, for a reason that is no operator's. */
+void tuner_leave(struct tuner *tuner, const char *why, struct tuner_decision *out);
 /* `pin_hash` 0: none. While a plan is pinned no other is tried: under mode auto it is pushed when
  * the job is ready for one, whatever gain is predicted, and stays however long its steps are. Only
  * the guard of the losses, the fuse, a refusal or a loss that is not finite end it; then the job is

@@ -471,8 +471,12 @@ static void core_mode(struct tuner_call *core) {
         return;
     }
     if (old == TUNER_AUTO && is_away) {
-        tuner_core_decide(core, TUNER_ROLL_BACK, "the mode is %s now: back to exact",
-                          tuner_mode_name(mode));
+        if (core->evidence->text[0] != '\0') {
+            tuner_core_decide(core, TUNER_ROLL_BACK, "%s: back to exact", core->evidence->text);
+        } else {
+            tuner_core_decide(core, TUNER_ROLL_BACK, "the mode is %s now: back to exact",
+                              tuner_mode_name(mode));
+        }
         tuner_core_go_back(core, &tuner_core_builtin);
     } else if (state->phase == TUNER_SOLVING || mode == TUNER_AUTO) {
         if (state->phase == TUNER_SOLVING) {

@@ -319,6 +319,29 @@ def another_world_is_another_start_and_the_old_one_is_closed(program):
         assert status == 0, text
 
 
+def two_jobs_of_one_id_leave_the_older_one_exact(program):
+    """Its ranks are at work, and nobody judges its plan any more."""
+    with Controller(program) as controller:
+        old = Agent(controller, "j", key="one")
+        old.run_to("committed", 600)
+        with controller.listen(old.path("/events")) as stream:
+            while b"event: mode" not in stream.readline():
+                pass
+            new = Agent(controller, "j", key="another")
+            old.report(iterations=old.rows(5))
+            while b"event: plan" not in stream.readline():
+                pass
+            old.switch()
+            assert old.is_exact
+            assert old.decisions()[-1]["reason"] == "the job has started anew: back to exact"
+            for _ in range(80):
+                old.report(iterations=old.rows(5))
+            assert kinds(old)[-1] == "rollback"
+        new.run_to("committed", 600)
+        assert "it did well as i1." in new.decisions()[0]["reason"]  # it did no harm
+        assert replay(controller, "j")[0] == 0
+
+
 def a_requeued_job_is_another_start(program):
     with Controller(program) as controller:
         starts = [Agent(controller, "j", key=f"4711/{i}", restart_count=i) for i in range(5)]
@@ -336,7 +359,8 @@ CASES = (a_frozen_job_is_left_as_it_is, a_pinned_plan_runs_and_no_other,
          a_job_travels_between_controllers_at_work, a_new_start_begins_with_the_plan_that_did_well,
          a_plan_that_did_harm_is_not_begun_with,
          a_plan_of_the_past_that_gains_nothing_now_is_left_out,
-         another_world_is_another_start_and_the_old_one_is_closed, a_requeued_job_is_another_start)
+         another_world_is_another_start_and_the_old_one_is_closed,
+         two_jobs_of_one_id_leave_the_older_one_exact, a_requeued_job_is_another_start)
 
 if __name__ == "__main__":
     rest_controller.main(CASES, sys.argv)

@@ -145,6 +145,14 @@ class Controller:
         finally:
             connection.close()
 
+    def listen(self, path):
+        """An event stream; the caller closes it."""
+        peer = socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S)
+        peer.sendall(f"GET {API}{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        stream = peer.makefile("rb")
+        peer.close()
+        return stream
+
     @staticmethod
     def read_events(answer):
         """The first of a stream, up to the mode, which is the last of what is there at once."""
