@@ -175,6 +175,39 @@ static enum deft_status turn_token(const char *text, size_t n_bytes, char **out,
     return status;
 }
 
+static enum deft_status turn_pin(const char *text, size_t n_bytes, char **out,
+                                 struct deft_error *error) {
+    struct wire_pin value;
+    memset(&value, FUZZ_WIRE_UNTOUCHED, sizeof value);
+    enum deft_status status = wire_pin_decode(text, n_bytes, &value, error);
+    if (fuzz_wire_decoded(status, &value, sizeof value)) {
+        fuzz_wire_encoded(wire_pin_encode(&value, out, error));
+    }
+    return status;
+}
+
+static enum deft_status turn_freeze(const char *text, size_t n_bytes, char **out,
+                                    struct deft_error *error) {
+    struct wire_freeze value;
+    memset(&value, FUZZ_WIRE_UNTOUCHED, sizeof value);
+    enum deft_status status = wire_freeze_decode(text, n_bytes, &value, error);
+    if (fuzz_wire_decoded(status, &value, sizeof value)) {
+        fuzz_wire_encoded(wire_freeze_encode(&value, out, error));
+    }
+    return status;
+}
+
+static enum deft_status turn_keep(const char *text, size_t n_bytes, char **out,
+                                  struct deft_error *error) {
+    struct wire_keep value;
+    memset(&value, FUZZ_WIRE_UNTOUCHED, sizeof value);
+    enum deft_status status = wire_keep_decode(text, n_bytes, &value, error);
+    if (fuzz_wire_decoded(status, &value, sizeof value)) {
+        fuzz_wire_encoded(wire_keep_encode(&value, out, error));
+    }
+    return status;
+}
+
 static const struct {
     char letter;
     fuzz_wire_turn_fn turn;
@@ -182,6 +215,7 @@ static const struct {
     {'f', turn_profile},    {'p', turn_plan},   {'e', turn_plan_event}, {'r', turn_registration},
     {'d', turn_registered}, {'t', turn_report}, {'c', turn_committed},  {'j', turn_jobs},
     {'n', turn_decisions},  {'l', turn_limits}, {'s', turn_solve},      {'k', turn_token},
+    {'i', turn_pin},        {'z', turn_freeze}, {'a', turn_keep},
 };
 
 static void fuzz_wire_message(fuzz_wire_turn_fn turn, const char *text, size_t n_bytes) {

@@ -218,6 +218,8 @@ static void seeds_wire_pages(const char *folder) {
                            .epsilon = 0.01,
                            .min_progress = 0.5,
                            .loss_floor = (double)NAN,
+                           .frozen = 1,
+                           .pin = "i7.3",
                            .progress = 0.98,
                            .noise_samples = 5120.5,
                            .disagreement = 0.75,
@@ -258,6 +260,22 @@ static void seeds_wire_pages(const char *folder) {
     seeds_wire_put(folder, 'k', "token", status, text, &error);
 }
 
+static void seeds_wire_hold(const char *folder) {
+    struct deft_error error;
+    const struct wire_pin pin = {.plan = "i7.3"};
+    const struct wire_freeze freeze = {.frozen = 1};
+    const struct wire_keep keep = {.keep = "raw=30d,jobs=forever"};
+    char *text = NULL;
+    enum deft_status status = wire_pin_encode(&pin, &text, &error);
+    seeds_wire_put(folder, 'i', "pin", status, text, &error);
+    text = NULL;
+    status = wire_freeze_encode(&freeze, &text, &error);
+    seeds_wire_put(folder, 'z', "freeze", status, text, &error);
+    text = NULL;
+    status = wire_keep_encode(&keep, &text, &error);
+    seeds_wire_put(folder, 'a', "keep", status, text, &error);
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) {
         (void)fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
@@ -268,5 +286,6 @@ int main(int argc, char **argv) {
     seeds_wire_registration(argv[1]);
     seeds_wire_report(argv[1]);
     seeds_wire_pages(argv[1]);
+    seeds_wire_hold(argv[1]);
     return 0;
 }

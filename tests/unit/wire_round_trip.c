@@ -195,6 +195,33 @@ static void limits_round_trip(void **unused) {
     }
 }
 
+static void what_is_held_round_trips(void **unused) {
+    uint64_t state = testing_seed();
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct wire_pin pin[2] = {0};
+        struct wire_keep keep[2] = {0};
+        struct wire_freeze freeze[2] = {{.frozen = i % 2}, {0}};
+        char *text = NULL;
+        wire_support_text(&state, pin[0].plan, sizeof(pin[0].plan));
+        wire_support_text(&state, keep[0].keep, sizeof(keep[0].keep));
+        assert_int_equal(wire_pin_encode(&pin[0], &text, NULL), DEFT_OK);
+        assert_int_equal(wire_pin_decode(text, strlen(text), &pin[1], NULL), DEFT_OK);
+        assert_string_equal(pin[0].plan, pin[1].plan);
+        free(text);
+        assert_int_equal(wire_keep_encode(&keep[0], &text, NULL), DEFT_OK);
+        assert_int_equal(wire_keep_decode(text, strlen(text), &keep[1], NULL), DEFT_OK);
+        assert_string_equal(keep[0].keep, keep[1].keep);
+        free(text);
+        assert_int_equal(wire_freeze_encode(&freeze[0], &text, NULL), DEFT_OK);
+        assert_int_equal(wire_freeze_decode(text, strlen(text), &freeze[1], NULL), DEFT_OK);
+        assert_int_equal(freeze[1].frozen, i % 2);
+        free(text);
+    }
+    struct wire_freeze freeze;
+    assert_int_equal(wire_freeze_decode("{}", 2, &freeze, NULL), DEFT_INVALID);
+}
+
 static void jobs_round_trip(void **unused) {
     uint64_t state = testing_seed();
     (void)unused;
@@ -216,6 +243,8 @@ static void jobs_round_trip(void **unused) {
         same_real(out.jobs[0].noise_samples, in[0].noise_samples);
         same_real(out.jobs[0].loss_floor, in[0].loss_floor);
         assert_string_equal(out.jobs[0].status, in[0].status);
+        assert_int_equal(out.jobs[1].frozen, in[1].frozen);
+        assert_string_equal(out.jobs[2].pin, in[2].pin);
         assert_int_equal(wire_jobs_encode(&out, &again, &error), DEFT_OK);
         assert_string_equal(text, again);
         free(text);
@@ -290,6 +319,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(profiles_round_trip),
     cmocka_unit_test(solves_round_trip),
     cmocka_unit_test(limits_round_trip),
+    cmocka_unit_test(what_is_held_round_trips),
     cmocka_unit_test(jobs_round_trip),
     cmocka_unit_test(problems_carry_their_detail),
     cmocka_unit_test(bytes_that_are_not_utf8_are_replaced),

@@ -312,6 +312,8 @@ void wire_support_job(uint64_t *state, struct wire_job *out) {
     out->epsilon = support_real(state);
     out->min_progress = support_real(state);
     out->loss_floor = support_real(state);
+    out->frozen = (int)support_below(state, 2);
+    wire_support_text(state, out->pin, sizeof(out->pin));
     out->progress = support_real(state);
     out->noise_samples = support_real(state);
     out->disagreement = support_real(state);
