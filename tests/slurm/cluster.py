@@ -84,6 +84,18 @@ def processes():
     return found
 
 
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+def has_freezer():
+    try:
+        (FREEZER / "deft-slurm-probe").mkdir()
+        (FREEZER / "deft-slurm-probe").rmdir()
+    except OSError:
+        return False
+    return True
+
+
 def version():
     """Of Slurm, such as "22.05.8"."""
     return subprocess.run(["srun", "--version"], check=True, text=True,
@@ -93,12 +105,14 @@ def version():
 class Cluster:
     """`with Cluster(build_folder) as cluster:`; call isolate() first."""
 
-    def __init__(self, build, nodes=2, rates=(0,), plugstack="", with_plugin=True):
+    def __init__(self, build, nodes=2, rates=(0,), plugstack="", with_plugin=True,
+                 proctrack="linuxproc"):
         self.build = Path(build)
         self.names = [f"n{i + 1}" for i in range(nodes)]
         self.rates = rates
         self.keys = plugstack
         self.with_plugin = with_plugin
+        self.proctrack = proctrack
         self.folder = Path(tempfile.mkdtemp(prefix="deft-slurm-"))
         self.running = []
         self.controller = None
@@ -123,9 +137,26 @@ class Cluster:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        self._leave_no_groups()
         subprocess.run(["umount", "-l", "/etc/passwd", "/etc/group"], check=False,
                        stderr=subprocess.DEVNULL)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _leave_no_groups(self):
+        """Control groups are the machine's; Slurm removes those of steps, not those of nodes."""
+        for name in self.names if self.proctrack == "cgroup" else ():
+            for folder, _, _ in os.walk(FREEZER / f"slurm_{name}", topdown=False):
+                try:
+                    await_true(f"{folder} to be empty", lambda f=folder: self._remove_group(f), 5)
+                except AssertionError as error:
+                    print(error, file=sys.stderr)
+
+    def _remove_group(self, folder):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return False
+        return True
 
     def log(self, name):
         path = self.folder / f"{name}.log"
@@ -208,7 +239,7 @@ SlurmdSpoolDir={self.folder}/spool.%n
 SlurmctldPidFile={self.folder}/slurmctld.pid
 SlurmdPidFile={self.folder}/slurmd.%n.pid
 PlugStackConfig={self.folder}/plugstack.conf
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{self.proctrack}
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none

@@ -1,20 +1,15 @@
 #!/usr/bin/env python3
 """Steps that end in every way: nothing stays behind, no node is lost, exit statuses are untouched.
 
-usage: ends_test.py BUILD_FOLDER [N_STEPS]
-
 Ways come in turn, with and without the plug-in side by side for the exit status. Reports of steps
 that end in order must be complete.
 """
+import argparse
 import re
-import sys
 from pathlib import Path
 
 import cluster as slurm
 
-BUILD = Path(sys.argv[1]).resolve()
-N_STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 16
-RANK = BUILD / "tests" / "run_rank"
 ITERATIONS = 200
 ENDLESS = 100_000_000
 # Where ranks meet without the plug-in, whose own variables win over these.
@@ -32,6 +27,7 @@ class Ends:
 
     def __init__(self, cluster):
         self.cluster = cluster
+        self.rank = cluster.build / "tests" / "run_rank"
         self.n_flushed = 0
 
     def job_of(self, output):
@@ -66,7 +62,7 @@ class Ends:
     # --- ways -----------------------------------------------------------------------------------
 
     def normal(self, flag):
-        done = self.cluster.slurm("srun", "-N2", *flag, RANK, ITERATIONS, check=False, env=MEET)
+        done = self.cluster.slurm("srun", "-N2", *flag, self.rank, ITERATIONS, check=False, env=MEET)
         if flag:
             job = self.cluster.get(f"/jobs/{self.job_of(done.stderr)}")
             check(job and job["iterations"] == ITERATIONS,
@@ -75,56 +71,56 @@ class Ends:
         return done.returncode
 
     def exit_3(self, flag):
-        done = self.cluster.slurm("srun", "-N2", *flag, "sh", "-c", f"{RANK} 20; exit 3",
+        done = self.cluster.slurm("srun", "-N2", *flag, "sh", "-c", f"{self.rank} 20; exit 3",
                                   check=False, env=MEET)
         return done.returncode
 
     def part_of_the_nodes(self, flag):
         done = self.cluster.slurm("salloc", "-N2", "--ntasks-per-node=2", "srun", "-N1", "-n2",
-                                  "-w", "n2", *flag, RANK, "50", check=False,
+                                  "-w", "n2", *flag, self.rank, "50", check=False,
                                   env={**MEET, "MASTER_ADDR": "127.0.0.1"})
         return done.returncode
 
     def scancel(self, flag):
-        step, _ = self.begin(flag, RANK, ENDLESS)
+        step, _ = self.begin(flag, self.rank, ENDLESS)
         self.cluster.slurm("scancel", "-u", "tester")
         return self.finish(step)
 
     def task_killed(self, flag):
-        step, _ = self.begin(flag, RANK, ENDLESS)
-        self.cluster.kill(rf"^{RANK}")
+        step, _ = self.begin(flag, self.rank, ENDLESS)
+        self.cluster.kill(rf"^{self.rank}")
         return self.finish(step)
 
     def agent_killed(self, flag):
         """The program goes on; it is ended by a signal of ours."""
-        step, _ = self.begin(flag, RANK, ENDLESS)
+        step, _ = self.begin(flag, self.rank, ENDLESS)
         n = self.cluster.kill(r"/deft-agent ")
         check(n == (2 if flag else 0), f"{n} agents were there")
-        self.cluster.kill(rf"^{RANK}", 15)
+        self.cluster.kill(rf"^{self.rank}", 15)
         return self.finish(step)
 
     def agent_stopped(self, flag):
         """A stuck agent costs its grace and no more."""
-        step, _ = self.begin(flag, RANK, ENDLESS)
+        step, _ = self.begin(flag, self.rank, ENDLESS)
         self.cluster.kill(r"/deft-agent ", 19)
-        self.cluster.kill(rf"^{RANK}", 15)
+        self.cluster.kill(rf"^{self.rank}", 15)
         return self.finish(step)
 
     def slurmstepd_killed(self, flag):
-        step, _ = self.begin(flag, RANK, ENDLESS)
+        step, _ = self.begin(flag, self.rank, ENDLESS)
         n = self.cluster.kill(r"^slurmstepd: \[\d+\.0\]")
         check(n == 2, f"{n} slurmstepd were there")
         # With us or without, Slurm leaves such tasks alone, and its srun waits.
         slurm.await_true("the agents to end", lambda: not [
             line for line in self.cluster.leftovers().values() if "/deft-agent " in line])
-        self.cluster.kill(rf"^{RANK}")
+        self.cluster.kill(rf"^{self.rank}")
         self.cluster.slurm("scancel", "-u", "tester")
         return self.finish(step)
 
 
     def time_limit(self, flag):
         """Limits are whole minutes, so this one is for long runs."""
-        step, _ = self.begin(flag, "-t1", RANK, ENDLESS)
+        step, _ = self.begin(flag, "-t1", self.rank, ENDLESS)
         return self.finish(step, 180)
 
 
@@ -134,10 +130,24 @@ WAYS = ("normal", "exit_3", "scancel", "task_killed", "agent_killed", "agent_sto
 
 
 def main():
-    with slurm.Cluster(BUILD) as cluster:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--proctrack", default="linuxproc", choices=("linuxproc", "cgroup"))
+    options = parser.parse_args()
+    slurm.isolate()
+    if options.proctrack == "cgroup" and not slurm.has_freezer():
+        slurm.skip("there is no freezer of control groups, version 1, that can be written")
+    run(options)
+
+
+def run(options):
+    with slurm.Cluster(options.build.resolve(), nodes=options.nodes,
+                       proctrack=options.proctrack) as cluster:
         ends = Ends(cluster)
-        ways = [WAYS[i % len(WAYS)] for i in range(N_STEPS)]
-        if N_STEPS > 100:
+        ways = [WAYS[i % len(WAYS)] for i in range(options.steps)]
+        if options.steps > 100:
             ways[-1] = "time_limit"
         plain = {way: getattr(ends, way)(()) for way in sorted(set(ways))}
         cluster.await_idle()
@@ -152,9 +162,8 @@ def main():
                   f"{way}: exit status {status}, without the plug-in {plain[way]}")
         reasons = cluster.slurm("sinfo", "-R", "-h").stdout
         check(reasons == "", f"nodes were lost: {reasons}")
-        print(f"{N_STEPS} steps, {ends.n_flushed} with all iterations reported")
+        print(f"{options.steps} steps, {ends.n_flushed} with all iterations reported")
 
 
 if __name__ == "__main__":
-    slurm.isolate()
     main()
