@@ -27,6 +27,8 @@ class Ends:
 
     def __init__(self, cluster):
         self.cluster = cluster
+        self.n = len(cluster.names)
+        self.nodes = f"-N{self.n}"
         self.rank = cluster.build / "tests" / "run_rank"
         self.n_flushed = 0
 
@@ -37,10 +39,10 @@ class Ends:
 
     def begin(self, flag, *arguments):
         """A step that trains without end, once its ranks have begun."""
-        step = self.cluster.begin("srun", "-u", "-N2", *flag, *arguments, env=MEET)
+        step = self.cluster.begin("srun", "-u", self.nodes, *flag, *arguments, env=MEET)
         n_ranks = 0
         text = ""
-        while n_ranks < 2:
+        while n_ranks < self.n:
             line = step.stdout.readline()
             check(line, f"the step ended before its ranks began: {text}")
             text += line
@@ -62,7 +64,8 @@ class Ends:
     # --- ways -----------------------------------------------------------------------------------
 
     def normal(self, flag):
-        done = self.cluster.slurm("srun", "-N2", *flag, self.rank, ITERATIONS, check=False, env=MEET)
+        done = self.cluster.slurm("srun", self.nodes, *flag, self.rank, ITERATIONS, check=False,
+                                  env=MEET)
         if flag:
             job = self.cluster.get(f"/jobs/{self.job_of(done.stderr)}")
             check(job and job["iterations"] == ITERATIONS,
@@ -71,13 +74,13 @@ class Ends:
         return done.returncode
 
     def exit_3(self, flag):
-        done = self.cluster.slurm("srun", "-N2", *flag, "sh", "-c", f"{self.rank} 20; exit 3",
+        done = self.cluster.slurm("srun", self.nodes, *flag, "sh", "-c", f"{self.rank} 20; exit 3",
                                   check=False, env=MEET)
         return done.returncode
 
     def part_of_the_nodes(self, flag):
-        done = self.cluster.slurm("salloc", "-N2", "--ntasks-per-node=2", "srun", "-N1", "-n2",
-                                  "-w", "n2", *flag, self.rank, "50", check=False,
+        done = self.cluster.slurm("salloc", self.nodes, "--ntasks-per-node=2", "srun", "-N1",
+                                  "-n2", "-w", "n2", *flag, self.rank, "50", check=False,
                                   env={**MEET, "MASTER_ADDR": "127.0.0.1"})
         return done.returncode
 
@@ -95,7 +98,7 @@ class Ends:
         """The program goes on; it is ended by a signal of ours."""
         step, _ = self.begin(flag, self.rank, ENDLESS)
         n = self.cluster.kill(r"/deft-agent ")
-        check(n == (2 if flag else 0), f"{n} agents were there")
+        check(n == (self.n if flag else 0), f"{n} agents were there")
         self.cluster.kill(rf"^{self.rank}", 15)
         return self.finish(step)
 
@@ -109,7 +112,7 @@ class Ends:
     def slurmstepd_killed(self, flag):
         step, _ = self.begin(flag, self.rank, ENDLESS)
         n = self.cluster.kill(r"^slurmstepd: \[\d+\.0\]")
-        check(n == 2, f"{n} slurmstepd were there")
+        check(n == self.n, f"{n} slurmstepd were there")
         # With us or without, Slurm leaves such tasks alone, and its srun waits.
         slurm.await_true("the agents to end", lambda: not [
             line for line in self.cluster.leftovers().values() if "/deft-agent " in line])
