@@ -252,7 +252,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf
 ReturnToService=2
 KillWait=2
 MaxArraySize=40000
-FirstJobId=100
+FirstJobId=1000
 MailProg=/bin/true
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
@@ -270,7 +270,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
         if not self.token:
             self.token = self._as_user([program, "token", "create", "--db", database, "--name",
                                         "tester", "--role", "operator"]).strip()
-            # Jobs count from 100, so every id of this cluster begins like this.
+            # Jobs count from 1000, so every id of this cluster begins like this.
             agents = self._as_user([program, "token", "create", "--db", database, "--name",
                                     "agents", "--role", "agent", "--job-prefix", "1"])
             (self.folder / "agent.token").write_text(agents)
