@@ -212,7 +212,9 @@ static enum deft_status jobs_take_registration(struct jobs_registering *register
            strlen(tuner_mode_name(live->tuner.state.mode)));
     out->committed_seq = write->committed_seq;
     if (write->is_new) {
-        jobs_supersede(jobs, live);
+        if (write->has_older) {
+            jobs_supersede(jobs, live);
+        }
         jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
     }
     (void)pthread_mutex_unlock(&jobs->lock);

@@ -283,6 +283,8 @@ struct engine_task {
     struct dsched_solution solution;
     struct jobs_offer offer; /* text NULL: none */
     int is_pinned;
+    int looks_back; /* by `key`, for a plan of an earlier start */
+    struct store_warm_key key;
     struct dsched_plan offered; /* the offer, once it was found to fit */
     int64_t before_step_ns;     /* what it must be better than */
     uint32_t progress_ppm;      /* of the plan that is proposed */
@@ -311,8 +313,11 @@ static enum deft_status engine_copy_offer(struct jobs_live *live, struct engine_
         task->is_pinned = 1;
         return jobs_offer_copy(&live->pin, &task->offer, error);
     }
-    task->offer = live->warm;
-    memset(&live->warm, 0, sizeof(live->warm));
+    if (live->plan_seq == 0 && !live->has_looked) {
+        live->has_looked = 1;
+        task->looks_back = 1;
+        jobs_offer_key(&live->registration, &task->key);
+    }
     return DEFT_OK;
 }
 
@@ -429,6 +434,9 @@ static void engine_solve(struct jobs *jobs, int64_t id) {
             status = engine_copy(live, task, &error);
         }
         (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    if (status == DEFT_OK && task->looks_back) {
+        jobs_offer_warm(jobs, id, &task->key, &task->offer);
     }
     if (status == DEFT_OK) {
         status = engine_find(jobs, task, &change, &error);

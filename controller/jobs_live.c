@@ -58,7 +58,6 @@ void jobs_live_destroy(struct jobs_live *live) {
     free(live->plan_event);
     free(live->ends);
     jobs_offer_done(&live->pin);
-    jobs_offer_done(&live->warm);
     observe_destroy(live->observe);
     wire_registration_done(&live->registration);
     free(live);
@@ -113,22 +112,6 @@ static void live_take_pin(struct jobs *jobs, struct jobs_live *live, const char 
     } else {
         log_line(jobs->options.log, LOG_LEVEL_WARNING, "job %s: the pin %s is not held: %s",
                  live->job, id, why.text);
-    }
-}
-
-/* For a start that has not come to a decision: what it may begin with. */
-static void live_take_warm(struct jobs *jobs, struct jobs_live *live) {
-    struct store_warm warm = {0};
-    struct deft_error why = {0};
-    enum deft_status status =
-        store_read_warm(jobs->options.store, live->id, &live->registration, &warm, &why);
-    if (status == DEFT_OK) {
-        memcpy(live->warm.id, warm.id, sizeof(live->warm.id));
-        live->warm.hash = warm.hash;
-        live->warm.text = warm.plan;
-    } else if (status != DEFT_NOT_FOUND) {
-        log_line(jobs->options.log, LOG_LEVEL_WARNING, "job %s: its past was not read: %s",
-                 live->job, why.text);
     }
 }
 
@@ -196,9 +179,6 @@ enum deft_status jobs_live_load(struct jobs *jobs, int64_t id, struct jobs_live 
     if (status != DEFT_OK) {
         jobs_live_destroy(live);
         return status;
-    }
-    if (live->plan_seq == 0 && live->decision[0] == '\0' && !live->is_superseded) {
-        live_take_warm(jobs, live);
     }
     *out = live;
     return DEFT_OK;

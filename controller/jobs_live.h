@@ -36,10 +36,10 @@ struct jobs_live {
     int64_t coverage_ppm; /* 0: unknown */
     uint8_t *ends;        /* [n_ranks] 1: finished, 2: failed */
     uint32_t n_ended;
-    int closing;            /* its end is being recorded */
-    int is_superseded;      /* the job has started anew: it gets no plans any more */
-    struct jobs_offer pin;  /* what the operator wants */
-    struct jobs_offer warm; /* tried before anything is solved; once */
+    int closing;           /* its end is being recorded */
+    int is_superseded;     /* the job has started anew: it gets no plans any more */
+    int has_looked;        /* for a plan of the past to begin with */
+    struct jobs_offer pin; /* what the operator wants */
     int64_t registered_ns;
     int64_t heard_ns; /* monotonic */
     int64_t updated_ns;
@@ -138,6 +138,12 @@ DEFT_NODISCARD enum deft_status jobs_offer_check(const struct jobs_offer *offer,
 DEFT_NODISCARD enum deft_status jobs_offer_read(struct store *store, const char *job,
                                                 const char *id, struct jobs_offer *out,
                                                 struct deft_error *error);
+/* The plan that did well before, for a start that has had none yet; the offer stays as it is where
+ * there is none. Without the lock. */
+void jobs_offer_warm(struct jobs *jobs, int64_t incarnation, const struct store_warm_key *key,
+                     struct jobs_offer *out);
+/* What that is looked for by. */
+void jobs_offer_key(const struct wire_registration *registration, struct store_warm_key *out);
 /* The tensors of a registration; malloc'ed, borrows nothing; NULL when memory is short. */
 struct dsched_table *jobs_offer_table(const struct wire_registration *registration);
 

@@ -61,6 +61,32 @@ enum deft_status jobs_offer_read(struct store *store, const char *job, const cha
     return status;
 }
 
+void jobs_offer_key(const struct wire_registration *registration, struct store_warm_key *out) {
+    memset(out, 0, sizeof(*out));
+    out->table_hash = registration->table_hash;
+    out->n_ranks = registration->n_ranks;
+    memcpy(out->user, registration->user, sizeof(out->user));
+    for (uint32_t i = 0; i < registration->n_links && i < DSCHED_MAX_LINKS; i++) {
+        memcpy(out->links[i], registration->links[i].name, sizeof(out->links[i]));
+        out->n_links++;
+    }
+}
+
+void jobs_offer_warm(struct jobs *jobs, int64_t incarnation, const struct store_warm_key *key,
+                     struct jobs_offer *out) {
+    struct store_warm warm = {0};
+    struct deft_error why = {0};
+    enum deft_status status = store_read_warm(jobs->options.store, incarnation, key, &warm, &why);
+    if (status == DEFT_OK) {
+        memcpy(out->id, warm.id, sizeof(out->id));
+        out->hash = warm.hash;
+        out->text = warm.plan;
+    } else if (status != DEFT_NOT_FOUND) {
+        log_line(jobs->options.log, LOG_LEVEL_WARNING, "the past of i%lld was not read: %s",
+                 (long long)incarnation, why.text);
+    }
+}
+
 /* --- whether it fits ---------------------------------------------------------------------------
  */
 

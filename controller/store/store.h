@@ -15,7 +15,7 @@
 #include "wire/wire.h"
 
 /* Writes that wait for the disk; beyond, DEFT_LIMIT: agents come again later. */
-#define STORE_MAX_QUEUED       4096u
+#define STORE_MAX_QUEUED       16384u
 #define STORE_MAX_QUEUED_BYTES ((size_t)256 << 20)
 
 /* How long history is kept, by when the controller received it. */
@@ -109,6 +109,7 @@ struct store_register {
     int64_t now_ns;
     int64_t incarnation;    /* out */
     int is_new;             /* out: the incarnation was not there before */
+    int has_older;          /* out, of a new one: the job has older ones */
     uint64_t committed_seq; /* out */
     uint32_t n_ranks;       /* out: what the incarnation was registered with */
     uint64_t table_hash;    /* out */
@@ -288,6 +289,13 @@ DEFT_NODISCARD enum deft_status store_print_plan(struct store *store, int64_t in
 /* A plan that did well: the last that was committed, and not left for harm, in the newest start
  * that has come to a verdict among those before `incarnation` with the same table, world and links
  * and of the same user. */
+struct store_warm_key {
+    uint64_t table_hash;
+    uint32_t n_ranks;
+    char user[WIRE_ID_BYTES];
+    uint32_t n_links;
+    char links[DSCHED_MAX_LINKS][WIRE_ID_BYTES];
+};
 struct store_warm {
     char id[STORE_ID_BYTES];
     uint64_t hash;
@@ -295,7 +303,7 @@ struct store_warm {
 };
 /* DEFT_NOT_FOUND when there is none. */
 DEFT_NODISCARD enum deft_status store_read_warm(struct store *store, int64_t incarnation,
-                                                const struct wire_registration *registration,
+                                                const struct store_warm_key *key,
                                                 struct store_warm *out, struct deft_error *error);
 /* The newest plan of a job with this hash; DEFT_NOT_FOUND when there is none. */
 DEFT_NODISCARD enum deft_status store_read_plan_id(struct store *store, const char *job,

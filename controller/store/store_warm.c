@@ -15,27 +15,36 @@
 /* --- links -------------------------------------------------------------------------------------
  */
 
-static int warm_same_links(const struct wire_registration *a, const struct wire_registration *b) {
-    if (a->n_links != b->n_links) {
+static int warm_same_links(const struct wire_registration *was, const struct store_warm_key *key) {
+    if (was->n_links != key->n_links) {
         return 0;
     }
-    for (uint32_t i = 0; i < a->n_links; i++) {
-        if (strcmp(a->links[i].name, b->links[i].name) != 0) {
+    for (uint32_t i = 0; i < was->n_links; i++) {
+        if (strcmp(was->links[i].name, key->links[i]) != 0) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Of a start whose registration was, e.g. after a repair, lost: no. */
-static int warm_matches(const char *text, const struct wire_registration *registration) {
+/* Of a start whose registration was lost, e.g. in a damaged database: no. */
+static enum deft_status warm_matches(struct store_db *db, int64_t incarnation,
+                                     const struct store_warm_key *key, int *out,
+                                     struct deft_error *error) {
     struct wire_registration was = {0};
-    if (wire_registration_decode(text, strlen(text), &was, NULL) != DEFT_OK) {
-        return 0;
+    sqlite3_stmt *s = store_db_statement(db, "SELECT registration FROM incarnations WHERE id = ?1");
+    if (s == NULL) {
+        return store_db_fail(db, "be read", error);
     }
-    int same = warm_same_links(&was, registration);
+    store_bind_int(s, 1, incarnation);
+    int code = sqlite3_step(s);
+    const char *text = code == SQLITE_ROW ? store_db_text(s, 0) : "";
+    *out = wire_registration_decode(text, strlen(text), &was, NULL) == DEFT_OK &&
+           warm_same_links(&was, key);
     wire_registration_done(&was);
-    return same;
+    (void)sqlite3_reset(s);
+    return code == SQLITE_ROW || code == SQLITE_DONE ? DEFT_OK
+                                                     : store_db_fail(db, "be read", error);
 }
 
 /* --- verdicts ----------------------------------------------------------------------------------
@@ -93,29 +102,26 @@ static enum deft_status warm_take(struct store_db *db, int64_t incarnation, uint
 }
 
 static enum deft_status warm_starts(struct store_db *db, int64_t incarnation,
-                                    const struct wire_registration *registration,
-                                    int64_t ids[WARM_MAX_STARTS], size_t *out_n,
-                                    struct deft_error *error) {
+                                    const struct store_warm_key *key, int64_t ids[WARM_MAX_STARTS],
+                                    size_t *out_n, struct deft_error *error) {
     char hash[20];
     size_t n = 0;
-    (void)snprintf(hash, sizeof(hash), "%016" PRIx64, registration->table_hash);
+    (void)snprintf(hash, sizeof(hash), "%016" PRIx64, key->table_hash);
     sqlite3_stmt *s = store_db_statement(
-        db, "SELECT i.id, i.registration FROM incarnations i JOIN jobs j ON j.id = i.job"
+        db, "SELECT i.id FROM incarnations i JOIN jobs j ON j.id = i.job"
             " WHERE i.table_hash = ?1 AND i.n_ranks = ?2 AND i.id < ?3 AND i.state <> 'removing'"
             " AND j.user = ?4 ORDER BY i.id DESC LIMIT ?5");
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
     store_bind_text(s, 1, hash);
-    store_bind_int(s, 2, registration->n_ranks);
+    store_bind_int(s, 2, key->n_ranks);
     store_bind_int(s, 3, incarnation);
-    store_bind_text(s, 4, registration->user);
+    store_bind_text(s, 4, key->user);
     store_bind_int(s, 5, WARM_MAX_STARTS);
     int code = sqlite3_step(s);
     for (; code == SQLITE_ROW && n < WARM_MAX_STARTS; code = sqlite3_step(s)) {
-        if (warm_matches(store_db_text(s, 1), registration)) {
-            ids[n++] = sqlite3_column_int64(s, 0);
-        }
+        ids[n++] = sqlite3_column_int64(s, 0);
     }
     (void)sqlite3_reset(s);
     *out_n = n;
@@ -123,32 +129,40 @@ static enum deft_status warm_starts(struct store_db *db, int64_t incarnation,
                                                      : store_db_fail(db, "be read", error);
 }
 
-enum deft_status store_read_warm(struct store *store, int64_t incarnation,
-                                 const struct wire_registration *registration,
-                                 struct store_warm *out, struct deft_error *error) {
-    struct store_db *db = NULL;
+static enum deft_status warm_find(struct store_db *db, int64_t incarnation,
+                                  const struct store_warm_key *key, struct store_warm *out,
+                                  struct deft_error *error) {
     int64_t ids[WARM_MAX_STARTS];
     size_t n = 0;
-    enum warm_verdict verdict = WARM_NONE;
     uint64_t seq = 0;
-    enum deft_status status = store_reader_take(store, &db, error);
-    if (status != DEFT_OK) {
-        return status;
-    }
-    status = warm_starts(db, incarnation, registration, ids, &n, error);
-    size_t at = 0;
-    for (; at < n && status == DEFT_OK; at++) {
-        status = warm_judge(db, ids[at], &verdict, &seq, error);
-        if (verdict != WARM_NONE) {
+    enum deft_status status = warm_starts(db, incarnation, key, ids, &n, error);
+    for (size_t i = 0; i < n && status == DEFT_OK; i++) {
+        enum warm_verdict verdict = WARM_NONE;
+        int matches = 0;
+        status = warm_judge(db, ids[i], &verdict, &seq, error);
+        if (status == DEFT_OK && verdict != WARM_NONE) {
+            status = warm_matches(db, ids[i], key, &matches, error);
+        }
+        if (status == DEFT_OK && matches && verdict == WARM_GOOD) {
+            return warm_take(db, ids[i], seq, out, error);
+        }
+        if (matches) {
             break;
         }
     }
+    return status == DEFT_OK ? deft_fail(error, DEFT_NOT_FOUND, 0, "no plan did well before")
+                             : status;
+}
+
+enum deft_status store_read_warm(struct store *store, int64_t incarnation,
+                                 const struct store_warm_key *key, struct store_warm *out,
+                                 struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_reader_take(store, &db, error);
     if (status == DEFT_OK) {
-        status = verdict == WARM_GOOD
-                     ? warm_take(db, ids[at], seq, out, error)
-                     : deft_fail(error, DEFT_NOT_FOUND, 0, "no plan did well before");
+        status = warm_find(db, incarnation, key, out, error);
+        store_reader_give(store, db);
     }
-    store_reader_give(store, db);
     return status;
 }
 

@@ -85,14 +85,27 @@ static enum deft_status register_next_id(struct store_db *db, int64_t *out,
 }
 
 /* A job runs once at a time: what ran before it has ended, or nobody is left to say so. */
-static enum deft_status register_close_old(struct store_db *db, const char *job, int64_t id,
-                                           struct deft_error *error) {
+static enum deft_status register_close_old(struct store_db *db, struct store_register *in,
+                                           int64_t id, struct deft_error *error) {
+    sqlite3_stmt *older =
+        store_db_statement(db, "SELECT 1 FROM incarnations WHERE job = ?1 AND id <> ?2 LIMIT 1");
+    if (older == NULL) {
+        return store_db_fail(db, "be searched for an incarnation", error);
+    }
+    store_bind_text(older, 1, in->job);
+    store_bind_int(older, 2, id);
+    int code = sqlite3_step(older);
+    (void)sqlite3_reset(older);
+    in->has_older = code == SQLITE_ROW;
+    if (code == SQLITE_DONE) {
+        return DEFT_OK;
+    }
     sqlite3_stmt *s = store_db_statement(db, "UPDATE incarnations SET state = 'lost'"
                                              " WHERE job = ?1 AND id <> ?2 AND state = 'running'");
     if (s == NULL) {
         return store_db_fail(db, "take an incarnation", error);
     }
-    store_bind_text(s, 1, job);
+    store_bind_text(s, 1, in->job);
     store_bind_int(s, 2, id);
     return store_db_step(db, s, "take an incarnation", error);
 }
@@ -122,7 +135,7 @@ static enum deft_status register_incarnation(struct store_db *db, struct store_r
     store_bind_int(s, 7, id);
     status = store_db_step(db, s, "take an incarnation", error);
     if (status == DEFT_OK) {
-        status = register_close_old(db, in->job, id, error);
+        status = register_close_old(db, in, id, error);
     }
     if (status == DEFT_OK) {
         in->incarnation = id;
