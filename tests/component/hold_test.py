@@ -4,6 +4,7 @@
 usage: hold_test.py DEFT_CONTROLLER [CASE]
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -203,6 +204,19 @@ def a_shell_holds_a_job(program):
                 (("keep", "j 1", "raw=2d", "more"), 2, "more"),
                 (("keep", "nobody"), 1, "no such job")):
             assert says in shell(controller, *words, status=code), words
+        for i in range(4):
+            Agent(controller, f"k{i}", user=f"u {i % 2}", n_ranks=1)
+        for words, ids in ((("--sort", "id", "--limit", "2"), ["j 1", "k0"]),
+                           (("--sort", "-id", "--limit", "2", "--offset", "1"), ["k2", "k1"]),
+                           (("--user", "u 1", "--sort", "id"), ["k1", "k3"]),
+                           (("--state", "lost"), []),
+                           (("--since", "2020-01-01T00:00:00Z", "--sort", "created", "--limit",
+                             "1"), ["j 1"])):
+            found = json.loads(shell(controller, "jobs", "--json", *words))
+            assert [job["id"] for job in found["jobs"]] == ids, words
+        assert "3 more are not shown" in shell(controller, "jobs", "--limit", "2")
+        for words in (("--sort", "size"), ("--state", "x"), ("--since", "now"), ("--limit", "0")):
+            shell(controller, "jobs", *words, status=1)
         records = controller.get("/audit?subject=j%201")["records"]
         assert records[-1]["reason"] == "mine" and records[-1]["action"] == "job.pin", records
 
