@@ -27,7 +27,9 @@
 #include "token_main.h"
 
 #define MAIN_PATH_BYTES 4096u
-#define MAIN_THREADS    4u
+/* Not one per processor: with each answer that comes later libmicrohttpd looks at all connections
+ * of a thread that wait, and streams wait for ever. */
+#define MAIN_THREADS 8u
 /* How often the tokens are looked at, whatever made or revoked them. */
 #define MAIN_TICK_NS    INT64_C(500000000)
 #define MAIN_EXIT_USAGE 2

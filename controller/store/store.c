@@ -16,9 +16,9 @@
 #define STORE_DAY_NS   (86400 * STORE_NS_PER_S)
 /* One per HTTP thread is enough; further ones are closed after use. */
 #define STORE_MAX_IDLE_READERS 8u
-/* Pages in the log after which it is applied to the file, between commits: 32 MiB. Pages that many
+/* Pages in the log after which it is applied to the file, between commits: 64 MiB. Pages that many
  * agents write to come by every second, and are applied once. */
-#define STORE_LOG_PAGES 8192
+#define STORE_LOG_PAGES 16384
 /* Rows per slice of upkeep: some milliseconds. A batch that was larger must be caught up with. */
 #define STORE_SLICE_ROWS     2000u
 #define STORE_MAX_SLICE_ROWS 20000u
