@@ -225,6 +225,7 @@ static void sighup_changes_new_jobs_and_names_what_waits(void **unused) {
     expect_job(&w, "b", "\"max_merge\":5");
     expect_job(&w, "b", "\"max_delay\":2"); /* the command line wins, also now */
     expect_job(&w, "a", "\"mode\":\"observe\"");
+    expect_config(&w, "{\"name\":\"mode\",\"value\":\"auto\",\"source\":\"file\"");
     expect_config(&w, "{\"name\":\"metrics-jobs\",\"value\":\"200\",\"source\":\"default\","
                       "\"where\":null,\"is_secret\":false,\"reloads\":false,"
                       "\"needs_restart\":true}");

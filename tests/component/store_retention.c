@@ -440,6 +440,33 @@ static void the_file_shrinks_again(void **unused) {
     store_world_stop(&world);
 }
 
+/* As SIGHUP does it. */
+static void ages_and_the_bound_change_at_work(void **unused) {
+    struct store_world world;
+    int64_t begin_ns = STORE_WORLD_BEGIN_NS;
+    int64_t now_ns = begin_ns + 40 * DAY_NS + 3600 * SECOND_NS;
+    (void)unused;
+    store_world_start(&world);
+    struct store_options wished = world.options;
+    int64_t incarnation = store_world_register(&world, "job", "start", 2, begin_ns);
+    for (uint64_t seq = 1; seq <= 40; seq++) {
+        send_all(&world, incarnation, seq, (seq - 1) * 10, begin_ns + (int64_t)seq * DAY_NS);
+    }
+    wished.keep.raw_ns = STORE_FOR_EVER;
+    store_set_keep(world.store, &wished);
+    store_world_tidy(&world, now_ns);
+    assert_int_equal(count(&world, "iterations"), 40 * 20);
+    wished.keep.raw_ns = 20 * DAY_NS;
+    store_set_keep(world.store, &wished);
+    store_world_tidy(&world, now_ns + SECOND_NS);
+    assert_int_equal(count(&world, "iterations"), 20 * 20);
+    wished.max_bytes = 1;
+    store_set_keep(world.store, &wished);
+    store_world_tidy(&world, now_ns + 2 * SECOND_NS);
+    assert_int_equal(count(&world, "iterations"), 0);
+    store_world_stop(&world);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(each_table_has_its_age),
     cmocka_unit_test(a_job_has_its_own_ages),
@@ -450,5 +477,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(the_file_is_bounded),
     cmocka_unit_test(the_bound_has_an_order),
     cmocka_unit_test(the_file_shrinks_again),
+    cmocka_unit_test(ages_and_the_bound_change_at_work),
 };
 TESTING_MAIN(cases)

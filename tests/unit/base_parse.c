@@ -167,6 +167,8 @@ static void log_lines_are_one_line_each(void **unused) {
     log_line(&log, LOG_LEVEL_DEBUG, "unseen");
     log_line(&log, LOG_LEVEL_INFO, "two\nlines\x1b[31m");
     log_line(&log, LOG_LEVEL_ERROR, "%s", long_text);
+    log_set_least(&log, LOG_LEVEL_ERROR);
+    log_line(&log, LOG_LEVEL_WARNING, "unseen as well");
     size_t n = read_all(fd, text, sizeof(text));
     assert_null(strstr(text, "unseen"));
     assert_non_null(strstr(text, "test info: two?lines?[31m\n"));
