@@ -289,6 +289,15 @@ class Steps(unittest.TestCase):
         self.assertIn("slurm_spank_task_exit", names)
         self.assertIn("plugin_version", names)
 
+    def test_the_plug_in_is_hardened(self):
+        done = subprocess.run(["readelf", "-W", "-d", "-l", BUILD / "lib" / "spank_deft.so"],
+                              check=True, text=True, stdout=subprocess.PIPE)
+        self.assertIn("GNU_RELRO", done.stdout)
+        self.assertIn("BIND_NOW", done.stdout)
+        self.assertRegex(done.stdout, r"GNU_STACK.* RW ")
+        needed = re.findall(r"NEEDED.*\[(.+?)\]", done.stdout)
+        self.assertEqual([n for n in needed if not n.startswith("libc.so")], [])
+
 
 if __name__ == "__main__":
     slurm.isolate()
