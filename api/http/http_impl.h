@@ -30,6 +30,7 @@ struct http_server {
     int stopping;
     unsigned n_handling; /* handlers that are at work */
     unsigned n_deferred; /* requests whose answer comes later */
+    unsigned n_unsent;   /* of them, and of those answered since: not sent yet */
 };
 
 struct http_request {

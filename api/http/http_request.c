@@ -41,6 +41,7 @@ static void request_free(struct http_request *request) {
 void http_request_defer(struct http_request *request) {
     (void)pthread_mutex_lock(&request->server->lock);
     request->server->n_deferred++;
+    request->server->n_unsent++;
     (void)pthread_mutex_unlock(&request->server->lock);
     (void)pthread_mutex_lock(&request->lock);
     request->deferred = 1;
@@ -360,6 +361,14 @@ enum MHD_Result http_request_access(void *context, struct MHD_Connection *connec
     return request_finish(request);
 }
 
+static void request_sent(struct http_server *server) {
+    (void)pthread_mutex_lock(&server->lock);
+    if (--server->n_unsent == 0 && server->stopping) {
+        (void)pthread_cond_broadcast(&server->quiet);
+    }
+    (void)pthread_mutex_unlock(&server->lock);
+}
+
 void http_request_completed(void *context, struct MHD_Connection *connection, void **state,
                             enum MHD_RequestTerminationCode why) {
     struct http_request *request = *state;
@@ -369,6 +378,9 @@ void http_request_completed(void *context, struct MHD_Connection *connection, vo
     if (request != NULL) {
         if (request->stream != NULL) {
             http_stream_detach(request->stream);
+        }
+        if (request->deferred) {
+            request_sent(request->server);
         }
         http_watch_expect(&request->server->watch, request->conn, HTTP_STEP_READ, 0);
         request_free(request);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "http_impl.h"
 #include "http_secret.h"
 #include "http_socket.h"
@@ -11,6 +12,8 @@
 /* Handlers parse JSON that nests at most 32 deep; a megabyte is ample, and the default of 8 MiB
  * per thread counts against locked-down containers. */
 #define SERVER_STACK_BYTES ((size_t)1 << 20)
+/* For clients to take the answers that they have waited for. */
+#define SERVER_LAST_WORDS_NS INT64_C(1000000000)
 /* No RSA key exchange, whose recorded traffic can be read with a key that is lost later, and no
  * CBC, whose padding has been attacked again and again. */
 static const char server_tls[] =
@@ -150,13 +153,17 @@ static enum deft_status server_prepare(struct http_server *server, struct deft_e
 enum deft_status http_server_start(const struct http_server_options *options,
                                    struct http_server **out, struct deft_error *error) {
     int listen_fd = -1;
+    pthread_condattr_t monotonic;
     struct http_server *server = calloc(1, sizeof(*server));
     if (server == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a server");
     }
     server->options = *options;
     (void)pthread_mutex_init(&server->lock, NULL);
-    (void)pthread_cond_init(&server->quiet, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&server->quiet, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
     enum deft_status status = server_prepare(server, error);
     if (status != DEFT_OK) {
         goto done;
@@ -190,24 +197,34 @@ void http_server_set_rate(struct http_server *server, uint32_t max_requests_per_
     http_rate_set(&server->rate, max_requests_per_s);
 }
 
+/* Not MHD_quiesce_daemon: in 0.9.75 it and a thread of the pool may both take the listening socket
+ * out of that thread's epoll, which ends the process; and requests on connections that are there
+ * would go on coming. A connection that waits for its answer while libmicrohttpd stops ends the
+ * process too. */
+static void server_wait_for_answers(struct http_server *server) {
+    (void)pthread_mutex_lock(&server->lock);
+    server->stopping = 1;
+    (void)pthread_mutex_unlock(&server->lock);
+    http_streams_end(server->streams);
+    (void)pthread_mutex_lock(&server->lock);
+    while (server->n_handling > 0 || server->n_deferred > 0) {
+        (void)pthread_cond_wait(&server->quiet, &server->lock);
+    }
+    int64_t until_ns = clock_monotonic_ns() + SERVER_LAST_WORDS_NS;
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    while (server->n_unsent > 0 &&
+           pthread_cond_timedwait(&server->quiet, &server->lock, &until) == 0) {
+    }
+    (void)pthread_mutex_unlock(&server->lock);
+}
+
 void http_server_stop(struct http_server *server) {
     if (server == NULL) {
         return;
     }
     if (server->daemon != NULL) {
-        /* Not MHD_quiesce_daemon: in 0.9.75 it and a thread of the pool may both take the listening
-         * socket out of that thread's epoll, which ends the process; and requests on connections
-         * that are there would go on coming. A connection that waits for its answer while
-         * libmicrohttpd stops ends the process too. */
-        (void)pthread_mutex_lock(&server->lock);
-        server->stopping = 1;
-        (void)pthread_mutex_unlock(&server->lock);
-        http_streams_end(server->streams);
-        (void)pthread_mutex_lock(&server->lock);
-        while (server->n_handling > 0 || server->n_deferred > 0) {
-            (void)pthread_cond_wait(&server->quiet, &server->lock);
-        }
-        (void)pthread_mutex_unlock(&server->lock);
+        server_wait_for_answers(server);
         MHD_stop_daemon(server->daemon);
     }
     http_streams_stop(server->streams);

@@ -328,6 +328,54 @@ static void stopping_ends_everything(void **unused) {
     }
 }
 
+static void *stop_beside(void *context) {
+    struct fixture *fixture = context;
+    http_server_stop(fixture->server);
+    return NULL;
+}
+
+/* The end waits for the answer that is due; who comes meanwhile is told to come later, and does not
+ * make the end wait longer. */
+static void who_comes_at_the_end_is_sent_away(void **unused) {
+    struct fixture f;
+    struct talk_reply reply;
+    pthread_t thread;
+    int64_t deadline_ns = clock_monotonic_ns() + testing_deadline_ns(30);
+    static const char request[] = "GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    (void)unused;
+    start(&f, 2);
+    int fd = talk_connect(f.port);
+    talk_send(fd, request, sizeof(request) - 1);
+    (void)pthread_mutex_lock(&f.lock);
+    while (f.deferred == NULL) {
+        (void)pthread_cond_wait(&f.changed, &f.lock);
+    }
+    struct http_request *deferred = f.deferred;
+    (void)pthread_mutex_unlock(&f.lock);
+    assert_int_equal(pthread_create(&thread, NULL, stop_beside, &f), 0);
+    do { /* until the end has begun */
+        talk_request(f.port, "POST", "/echo", "{}", &reply);
+        assert_true(reply.status == 200 || reply.status == 503);
+        assert_true(reply.status == 200 || strstr(reply.head, "Retry-After: 1\r\n") != NULL);
+        assert_true(reply.status == 200 || strstr(reply.body, "\"stopping\"") != NULL);
+        int is_over = reply.status == 503;
+        talk_reply_done(&reply);
+        if (is_over) {
+            break;
+        }
+    } while (clock_monotonic_ns() < deadline_ns);
+    assert_true(clock_monotonic_ns() < deadline_ns);
+    http_respond(deferred, 200, "text/plain", "late", 4);
+    talk_receive(fd, 0, &reply);
+    assert_int_equal(reply.status, 200);
+    assert_string_equal(reply.body, "late");
+    talk_reply_done(&reply);
+    (void)close(fd);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)pthread_cond_destroy(&f.changed);
+    (void)pthread_mutex_destroy(&f.lock);
+}
+
 struct storm {
     uint16_t port;
     uint64_t seed;
@@ -450,10 +498,16 @@ static void ports_in_use_are_told(void **unused) {
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(requests_are_answered),   cmocka_unit_test(wrong_requests_are_refused),
-    cmocka_unit_test(long_bodies_are_cut_off), cmocka_unit_test(answers_may_come_later),
-    cmocka_unit_test(events_arrive_in_order),  cmocka_unit_test(lost_peers_are_noticed),
-    cmocka_unit_test(slow_peers_are_given_up), cmocka_unit_test(stopping_ends_everything),
-    cmocka_unit_test(storms_are_survived),     cmocka_unit_test(ports_in_use_are_told),
+    cmocka_unit_test(requests_are_answered),
+    cmocka_unit_test(wrong_requests_are_refused),
+    cmocka_unit_test(long_bodies_are_cut_off),
+    cmocka_unit_test(answers_may_come_later),
+    cmocka_unit_test(events_arrive_in_order),
+    cmocka_unit_test(lost_peers_are_noticed),
+    cmocka_unit_test(slow_peers_are_given_up),
+    cmocka_unit_test(stopping_ends_everything),
+    cmocka_unit_test(who_comes_at_the_end_is_sent_away),
+    cmocka_unit_test(storms_are_survived),
+    cmocka_unit_test(ports_in_use_are_told),
 };
 TESTING_MAIN(cases)

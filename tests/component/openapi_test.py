@@ -29,6 +29,7 @@ ELSEWHERE = {
     "client_certificate": "http_secure: clients_show_certificates_of_the_right_authority",
     "internal": "nothing is known that leads to it",
     "no_memory": "http_limits: connections and bodies at their bounds",
+    "stopping": "http_serving: who_comes_at_the_end_is_sent_away",
     "store_stuck": "a write that takes 30 s",
     "tuner_stuck": "a solver that takes 30 s",
 }
