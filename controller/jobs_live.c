@@ -306,6 +306,7 @@ void jobs_live_view(const struct jobs_live *live, struct wire_job *out) {
     out->coverage = live->coverage_ppm > 0 ? (double)live->coverage_ppm / 1e6 : (double)NAN;
     out->n_switches = tuner->n_switches;
     out->n_rollbacks = tuner->n_rollbacks;
+    out->n_ranks_heard = observe_heard(live->observe, &out->first_unheard);
     live_view_convergence(live, out);
     store_time_text(live->registered_ns, out->registered_at);
     store_time_text(live->updated_ns, out->updated_at);

@@ -1,8 +1,10 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "service_answer.h"
 #include "service_openapi.h"
+#include "wire/wire_health.h"
 
 /* A writer that has been at one batch for so long, or a tuner that has not come round, is stuck:
  * solving takes seconds at most. */
@@ -135,16 +137,18 @@ void service_health(struct http_request *request, void *context) {
     struct service *service = context;
     struct store_health health;
     struct deft_error error = {0};
-    struct json_out out = {0};
+    struct wire_health said = {.refused_writes = 0};
+    char *text = NULL;
     store_health(service->store, &health);
-    json_out_begin_object(&out, NULL);
-    int degraded = health.failing || health.upkeep_text[0] != '\0';
-    json_out_text(&out, "status", degraded ? "degraded" : "ok");
-    json_out_uint(&out, "refused_writes", health.n_failed);
-    json_out_text(&out, "database", health.failing ? health.text : "ok");
-    json_out_text(&out, "upkeep", health.upkeep_text[0] != '\0' ? health.upkeep_text : "ok");
-    json_out_end_object(&out);
-    service_answer_json(request, DEFT_OK, &out, &error);
+    const char *upkeep = health.upkeep_text[0] != '\0' ? health.upkeep_text : "ok";
+    int is_degraded = health.failing || health.upkeep_text[0] != '\0';
+    (void)snprintf(said.status, sizeof(said.status), "%s", is_degraded ? "degraded" : "ok");
+    (void)snprintf(said.version, sizeof(said.version), "%s", DEFT_VERSION_TEXT);
+    (void)snprintf(said.database, sizeof(said.database), "%s", health.failing ? health.text : "ok");
+    (void)snprintf(said.upkeep, sizeof(said.upkeep), "%s", upkeep);
+    said.refused_writes = health.n_failed;
+    enum deft_status status = wire_health_encode(&said, &text, &error);
+    service_answer_text(request, status, 200, text, &error);
 }
 
 /* Ready means that reports are taken and plans are made: not while the database refuses them, and

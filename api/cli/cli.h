@@ -40,6 +40,7 @@ extern const struct cli_command cmd_compare;
 extern const struct cli_command cmd_import;
 extern const struct cli_command cmd_db;
 extern const struct cli_command cmd_token;
+extern const struct cli_command cmd_doctor;
 
 /* One sentence on standard error, as "deft: ..." and "deft: warning: ...". */
 void cli_error(const char *format, ...) DEFT_PRINTF(1, 2);

@@ -133,8 +133,11 @@ static void cmd_job_print(const struct wire_job *job) {
     if (job->status[0] != '\0') {
         (void)printf("%-12s %s\n", "status", job->status);
     }
-    (void)printf("%-12s %u\n%-12s %llu\n", "ranks", job->n_ranks, "iterations",
-                 (unsigned long long)job->iterations);
+    (void)printf("%-12s %u", "ranks", job->n_ranks);
+    if (strcmp(job->state, "running") == 0 && job->n_ranks_heard < job->n_ranks) {
+        (void)printf(", %u heard lately, not rank %u", job->n_ranks_heard, job->first_unheard);
+    }
+    (void)printf("\n%-12s %llu\n", "iterations", (unsigned long long)job->iterations);
     cmd_job_plan(job);
     cmd_job_duration("step before", job->exact_step_ns);
     cmd_job_duration("step now", job->step_ns);

@@ -13,6 +13,7 @@
     X(global_cleanup)                                                                              \
     X(version)                                                                                     \
     X(free)                                                                                        \
+    X(getdate)                                                                                     \
     X(url)                                                                                         \
     X(url_set)                                                                                     \
     X(url_get)                                                                                     \
@@ -23,6 +24,7 @@
     X(easy_reset)                                                                                  \
     X(easy_setopt)                                                                                 \
     X(easy_getinfo)                                                                                \
+    X(easy_header)                                                                                 \
     X(easy_strerror)                                                                               \
     X(easy_cleanup)                                                                                \
     X(multi_init)                                                                                  \

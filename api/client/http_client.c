@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "client/http_client_impl.h"
 #include "client/http_pack.h"
@@ -167,6 +168,9 @@ static CURLcode http_client_set_trust(struct http_client *client) {
     }
     if (code == CURLE_OK && strncmp(client->base_url, "https:", 6) == 0) {
         code = client->curl.easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+        if (code == CURLE_OK) {
+            code = client->curl.easy_setopt(easy, CURLOPT_CERTINFO, 1L);
+        }
         if (code == CURLE_OK && options->ca_file != NULL) {
             code = client->curl.easy_setopt(easy, CURLOPT_CAINFO, options->ca_file);
         }
@@ -332,6 +336,33 @@ static enum deft_status http_client_set_request(struct http_client *client,
     return DEFT_OK;
 }
 
+static int64_t http_client_time(const struct http_client *client, const char *text) {
+    time_t at_s = client->curl.getdate(text, NULL);
+    return at_s > 0 ? (int64_t)at_s : 0;
+}
+
+static int64_t http_client_date(const struct http_client *client) {
+    struct curl_header *date = NULL;
+    CURLHcode code = client->curl.easy_header(client->easy, "Date", 0, CURLH_HEADER, -1, &date);
+    return code == CURLHE_OK ? http_client_time(client, date->value) : 0;
+}
+
+/* The server's own certificate is the first of its chain; each is a list of "name:value". */
+static int64_t http_client_expiry(const struct http_client *client) {
+    static const char name[] = "Expire date:";
+    struct curl_certinfo *chain = NULL;
+    if (client->curl.easy_getinfo(client->easy, CURLINFO_CERTINFO, &chain) != CURLE_OK ||
+        chain == NULL || chain->num_of_certs < 1) {
+        return 0;
+    }
+    for (const struct curl_slist *line = chain->certinfo[0]; line != NULL; line = line->next) {
+        if (strncmp(line->data, name, sizeof(name) - 1) == 0) {
+            return http_client_time(client, line->data + sizeof(name) - 1);
+        }
+    }
+    return 0;
+}
+
 static enum deft_status http_client_result(struct http_client *client, CURLcode code,
                                            struct http_client_body *sink, struct http_reply *out,
                                            struct deft_error *error) {
@@ -355,7 +386,9 @@ static enum deft_status http_client_result(struct http_client *client, CURLcode 
     *out = (struct http_reply){.status = (int)http_status,
                                .body = sink->bytes,
                                .n_bytes = sink->n_bytes,
-                               .retry_after_s = retry_after_s};
+                               .retry_after_s = retry_after_s,
+                               .date_s = http_client_date(client),
+                               .expires_s = http_client_expiry(client)};
     sink->bytes = NULL;
     return DEFT_OK;
 }

@@ -44,6 +44,8 @@ struct http_reply {
     char *body; /* zero-terminated, owned by the reply */
     size_t n_bytes;
     int64_t retry_after_s; /* 0: the header is absent */
+    int64_t date_s;        /* the server's clock, Unix time; 0: it does not say */
+    int64_t expires_s;     /* of the server's certificate, Unix time; 0: without TLS */
 };
 void http_reply_done(struct http_reply *reply); /* takes NULL and zeroed replies */
 

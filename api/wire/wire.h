@@ -238,6 +238,8 @@ struct wire_job {
                        "returning", "halted", "comparing", "resuming" */
     char incarnation[WIRE_ID_BYTES];
     uint32_t n_ranks;
+    uint32_t n_ranks_heard;   /* running jobs: of which reports have come lately */
+    uint32_t first_unheard;   /* the lowest rank of the others; n_ranks when all are heard */
     uint64_t iterations;      /* stored, counted once for all ranks */
     char plan[WIRE_ID_BYTES]; /* id for /plans/{id}; "" while the built-in exact plan runs */
     uint64_t plan_seq;        /* running plan; 0: the built-in exact plan */

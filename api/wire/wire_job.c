@@ -34,6 +34,8 @@ static const struct wire_field job_fields[] = {
     WIRE_ROW_REAL(R, coverage, "coverage"),
     WIRE_ROW_UINT(R, n_switches, "n_switches", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, n_rollbacks, "n_rollbacks", 0, 0, UINT32_MAX),
+    WIRE_ROW_UINT(R, n_ranks_heard, "n_ranks_heard", 0, 0, UINT32_MAX),
+    WIRE_ROW_UINT(R, first_unheard, "first_unheard", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, max_merge, "max_merge", 0, 0, DSCHED_MAX_MERGE),
     WIRE_ROW_UINT(R, max_delay, "max_delay", 0, 0, DSCHED_MAX_DELAY),
     WIRE_ROW_REAL(R, epsilon, "epsilon"),

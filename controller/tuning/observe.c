@@ -266,6 +266,19 @@ static int observe_is_silent(struct observe *observe, const struct wire_iteratio
     return observe->silent[row->rank];
 }
 
+uint32_t observe_heard(const struct observe *observe, uint32_t *out_first_unheard) {
+    uint32_t n_heard = 0;
+    *out_first_unheard = observe->n_ranks;
+    for (uint32_t r = observe->n_ranks; r-- > 0;) {
+        if (observe->next[r] > 0 && observe->next[r] + OBSERVE_SILENT > observe->newest) {
+            n_heard++;
+        } else {
+            *out_first_unheard = r;
+        }
+    }
+    return n_heard;
+}
+
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,
                       struct observed *out) {
     if (row->iteration < observe->next[row->rank]) {

@@ -36,6 +36,9 @@ struct observed {
  * The row's rank is below n_ranks. */
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,
                       struct observed *out);
+/* Ranks that have reported lately. `*out_first_unheard` is the lowest of the others; n_ranks when
+ * there is none. */
+uint32_t observe_heard(const struct observe *observe, uint32_t *out_first_unheard);
 /* The readiness of the rank that is last counts. n_offsets is n_tensors. */
 void observe_readiness(struct observe *observe, const struct wire_readiness *readiness);
 void observe_ops(struct observe *observe, const struct wire_op_summary *summary);

@@ -217,8 +217,11 @@ static void silent_ranks_are_not_waited_for(void **unused) {
     uint64_t last = 0;
     uint64_t n_whole = 0;
     uint64_t n_late = 0;
+    uint32_t first = 0;
     (void)unused;
     assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    assert_int_equal(observe_heard(observe, &first), 0);
+    assert_int_equal(first, 0);
     for (uint64_t i = begin; i < silent_from + 3 * OBSERVE_SILENT; i++) {
         for (uint32_t rank = 0; rank < N_RANKS; rank++) {
             struct wire_iteration row = row_of(rank, i, &state);
@@ -232,6 +235,8 @@ static void silent_ranks_are_not_waited_for(void **unused) {
         }
     }
     assert_true(n_whole >= 100 + 2 * OBSERVE_SILENT - 64 && n_whole <= 100 + 2 * OBSERVE_SILENT);
+    assert_int_equal(observe_heard(observe, &first), N_RANKS - 1);
+    assert_int_equal(first, 1);
     /* It back-fills what is over, to no effect, and is then waited for again. */
     for (uint64_t i = silent_from; i < silent_from + 3 * OBSERVE_SILENT; i++) {
         struct wire_iteration row = row_of(1, i, &state);
@@ -244,6 +249,8 @@ static void silent_ranks_are_not_waited_for(void **unused) {
     assert_int_equal(observe_iteration(observe, &row, &whole), 0);
     row = row_of(1, row.iteration, &state);
     assert_int_equal(observe_iteration(observe, &row, &whole), 1);
+    assert_int_equal(observe_heard(observe, &first), N_RANKS);
+    assert_int_equal(first, N_RANKS);
     observe_destroy(observe);
 }
 
