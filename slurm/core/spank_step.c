@@ -37,6 +37,32 @@ uint16_t spank_step_port(const struct spank_step *step, uint16_t first, uint16_t
     return (uint16_t)(first + at % n_ports);
 }
 
+int spank_step_first_node(const char *nodes, char *out, size_t capacity_bytes) {
+    size_t n = 0;
+    int in_brackets = 0;
+    int is_over = 0; /* the first number in the brackets */
+    for (; *nodes != '\0' && (in_brackets || *nodes != ','); nodes++) {
+        if (*nodes == '[' || *nodes == ']') {
+            in_brackets = *nodes == '[';
+            is_over = 0;
+            continue;
+        }
+        is_over |= in_brackets && (*nodes == '-' || *nodes == ',');
+        if (is_over) {
+            continue;
+        }
+        if (n + 1 >= capacity_bytes) {
+            return -1;
+        }
+        out[n++] = *nodes;
+    }
+    if (n == 0) {
+        return -1;
+    }
+    out[n] = '\0';
+    return 0;
+}
+
 static void spank_step_add(struct spank_words *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static void spank_step_add(struct spank_words *out, const char *format, ...) {

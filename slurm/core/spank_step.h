@@ -40,6 +40,11 @@ void spank_step_socket(const struct spank_step *step, uint64_t salt,
  */
 uint16_t spank_step_port(const struct spank_step *step, uint16_t first, uint16_t last);
 
+/* The first host of a list as Slurm writes them: "n1" of "n1,m2", "n01" of "n[01-20,33],m7", "a1b3"
+ * of "a[1-2]b[3-4]". The list may be cut behind it. Returns 0, or -1 when there is none or it does
+ * not fit. */
+int spank_step_first_node(const char *nodes, char *out, size_t capacity_bytes);
+
 /* Strings of an argument vector or environment, in one block. Zero-initialised is valid. */
 #define SPANK_STEP_MAX_WORDS 48u
 struct spank_words {

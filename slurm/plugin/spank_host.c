@@ -4,16 +4,11 @@
 #include <netdb.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <slurm/slurm.h>
 
-/* Which of these a program of Slurm has, and under which type of list, differs between releases: a
- * plug-in that needed them could not be loaded where one is missing. */
-typedef void *(*spank_host_create_fn)(const char *list);
-typedef char *(*spank_host_shift_fn)(void *list);
-typedef void (*spank_host_destroy_fn)(void *list);
+/* A plug-in that needed these could not be loaded by a program of Slurm that lacks one. */
 typedef int (*spank_host_load_fn)(node_info_msg_t **out, char *name, uint16_t flags);
 typedef void (*spank_host_free_fn)(node_info_msg_t *message);
 
@@ -22,33 +17,6 @@ static int spank_host_symbol(const char *name, void *out_function) {
     void *symbol = dlsym(RTLD_DEFAULT, name);
     memcpy(out_function, &symbol, sizeof(symbol));
     return symbol != NULL ? 0 : -1;
-}
-
-static int spank_host_first(const char *nodes, char *out, size_t capacity_bytes) {
-    spank_host_create_fn create = NULL;
-    spank_host_shift_fn shift = NULL;
-    spank_host_destroy_fn destroy = NULL;
-    int result = -1;
-    if (strpbrk(nodes, "[,") == NULL) { /* one node */
-        int n = snprintf(out, capacity_bytes, "%s", nodes);
-        return n > 0 && (size_t)n < capacity_bytes ? 0 : -1;
-    }
-    if (spank_host_symbol("slurm_hostlist_create", &create) != 0 ||
-        spank_host_symbol("slurm_hostlist_shift", &shift) != 0 ||
-        spank_host_symbol("slurm_hostlist_destroy", &destroy) != 0) {
-        return -1;
-    }
-    void *list = create(nodes);
-    char *first = list != NULL ? shift(list) : NULL;
-    if (first != NULL) {
-        int n = snprintf(out, capacity_bytes, "%s", first);
-        result = n > 0 && (size_t)n < capacity_bytes ? 0 : -1;
-        free(first);
-    }
-    if (list != NULL) {
-        destroy(list);
-    }
-    return result;
 }
 
 static int spank_host_resolves(const char *name) {
@@ -82,11 +50,7 @@ static int spank_host_address(const char *name, char *out, size_t capacity_bytes
     return result;
 }
 
-int spank_host_find(const char *nodes, char *out, size_t capacity_bytes) {
-    char name[256];
-    if (nodes[0] == '\0' || spank_host_first(nodes, name, sizeof(name)) != 0) {
-        return -1;
-    }
+int spank_host_find(const char *name, char *out, size_t capacity_bytes) {
     if (!spank_host_resolves(name)) {
         return spank_host_address(name, out, capacity_bytes);
     }

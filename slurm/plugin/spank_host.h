@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* The step's first node: its name if that resolves here, else the address that Slurm has for it.
- * `nodes` is a list such as "n[1-3],m7". May wait for the resolver and, where a name does not
- * resolve, for slurmctld. Returns 0, or -1 without an answer. */
-int spank_host_find(const char *nodes, char *out, size_t capacity_bytes);
+/* The node's name if it resolves here, else the address that Slurm has for it. May wait for the
+ * resolver and, where the name does not resolve, for slurmctld. Returns 0, or -1 without an answer.
+ */
+int spank_host_find(const char *name, char *out, size_t capacity_bytes);
 
 #endif

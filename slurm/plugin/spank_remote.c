@@ -130,7 +130,8 @@ static void spank_remote_names(spank_t spank) {
 static void spank_remote_meeting(spank_t spank) {
     const struct spank_config *config = &spank_remote_state.config;
     const char *given = config->settled.text[SPANK_CONFIG_MASTER];
-    char nodes[4096];
+    char nodes[1024] = "";
+    char name[SPANK_STEP_HOST_BYTES];
     spank_remote_state.port =
         config->port != 0
             ? config->port
@@ -140,9 +141,10 @@ static void spank_remote_meeting(spank_t spank) {
                        given[0] != '\0' ? given : "127.0.0.1");
         return;
     }
-    /* A list that does not fit still has its first node at the front, but is cut in brackets. */
-    if (spank_remote_variable(spank, "SLURM_STEP_NODELIST", nodes, sizeof(nodes)) != 0 ||
-        spank_host_find(nodes, spank_remote_state.master, sizeof(spank_remote_state.master)) != 0) {
+    /* Of a list that does not fit only the front is looked at anyway. */
+    (void)spank_getenv(spank, "SLURM_STEP_NODELIST", nodes, sizeof(nodes));
+    if (spank_step_first_node(nodes, name, sizeof(name)) != 0 ||
+        spank_host_find(name, spank_remote_state.master, sizeof(spank_remote_state.master)) != 0) {
         spank_remote_state.master[0] = '\0';
     }
 }

@@ -186,6 +186,14 @@ class Cluster:
         path.write_text(Path("/etc", name).read_text() + line)
         subprocess.run(["mount", "--bind", path, f"/etc/{name}"], check=True)
 
+    def name_hosts(self):
+        """From now on the nodes' names resolve; at first only Slurm knows their addresses."""
+        self._lay_over("hosts", "".join(f"10.77.0.{i + 1} {name}\n"
+                                        for i, name in enumerate(self.names)))
+
+    def forget_hosts(self):
+        subprocess.run(["umount", "-l", "/etc/hosts"], check=True)
+
     def _daemon(self, name, command, **options):
         with open(self.folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL,

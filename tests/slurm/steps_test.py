@@ -93,6 +93,14 @@ class Steps(unittest.TestCase):
         self.assertNotIn("DEFT_LINKS", tasks[0])
         self.assertEqual(len(lines), 1)
 
+    def test_names_that_resolve_are_used(self):
+        CLUSTER.name_hosts()
+        try:
+            tasks, _, _ = self.srun("-N2", "--deft=auto", "env")
+        finally:
+            CLUSTER.forget_hosts()
+        self.assertEqual({t["DEFT_MASTER_ADDR"] for t in tasks}, {"n1"})
+
     def test_what_an_outer_step_left_does_not_count(self):
         stale = {"DEFT_RANK": "7", "DEFT_MASTER_ADDR": "10.9.9.9", "DEFT_MASTER_PORT": "5",
                  "DEFT_AGENT_SOCKET": "@old"}

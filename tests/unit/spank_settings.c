@@ -240,6 +240,29 @@ static void steps_have_the_names_that_users_know(void **unused) {
     assert_string_equal(id, "gpu1-36199_0.2");
 }
 
+static void the_first_node_of_a_list_is_found(void **unused) {
+    (void)unused;
+    static const char *const pairs[][2] = {{"n1", "n1"},
+                                           {"n1,m2", "n1"},
+                                           {"n[1-3],m7", "n1"},
+                                           {"n[01-20,33]", "n01"},
+                                           {"n[7,9-12]", "n7"},
+                                           {"a[1-2]b[3-4]", "a1b3"},
+                                           {"n[5]", "n5"},
+                                           {"rack-3-n[008-011", "rack-3-n008"},
+                                           {"n1.site.org,x", "n1.site.org"},
+                                           {"gpu[1-2]-ib", "gpu1-ib"}};
+    char name[16];
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        assert_int_equal(spank_step_first_node(pairs[i][0], name, sizeof(name)), 0);
+        assert_string_equal(name, pairs[i][1]);
+    }
+    assert_int_equal(spank_step_first_node("", name, sizeof(name)), -1);
+    assert_int_equal(spank_step_first_node(",n1", name, sizeof(name)), -1);
+    assert_int_equal(spank_step_first_node("sixteen-letters-", name, sizeof(name)), -1);
+    assert_int_equal(spank_step_first_node("fifteen-letters", name, sizeof(name)), 0);
+}
+
 static void sockets_fit_and_differ(void **unused) {
     (void)unused;
     struct spank_step step = make_step(UINT32_MAX, UINT32_MAX);
@@ -432,6 +455,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(plugstack_keys_are_known_ones),
     cmocka_unit_test(interfaces_become_links),
     cmocka_unit_test(steps_have_the_names_that_users_know),
+    cmocka_unit_test(the_first_node_of_a_list_is_found),
     cmocka_unit_test(sockets_fit_and_differ),
     cmocka_unit_test(ports_stay_in_range_and_apart),
     cmocka_unit_test(the_agent_gets_what_it_reads),
