@@ -353,7 +353,7 @@ static int run_report(struct run *run, const struct run_usage *from, const struc
 
 static int run_measure(struct run *run) {
     struct run_usage from;
-    struct run_usage to;
+    struct run_usage to = {0};
     if (!run_until(run, clock_monotonic_ns() + RUN_PATIENCE_NS + run->options.fleet.ramp_ns,
                    load_fleet_is_ready)) {
         run_tell(run);
