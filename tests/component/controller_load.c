@@ -75,7 +75,7 @@ static void nothing_is_lost_or_twice(void **unused) {
     load_fleet_figures(fleet, &figures);
     assert_int_equal(figures.n_pushes, 2);
     assert_true(figures.n_starts > 0);
-    expect_all(&c, fleet, 300 * 10);
+    expect_all(&c, fleet, 3000);
 }
 
 /* --- memory -------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ static int has_reached(struct load_fleet *fleet, void *context) {
 static void memory_stays_flat(void **unused) {
     /* What every start of a job and every connection costs is there after a tenth; what may still
      * come are pages of SQLite's caches. */
-    enum { MOST_GROWTH_KB = 16 << 10 };
+    enum { MOST_GROWTH_KB = 16384 };
     const struct load_options options = {.n_agents = 64, .n_large = 16, .n_small = 8};
     const char *text = getenv("DEFT_TEST_REPORTS");
     uint64_t n = text != NULL ? strtoull(text, NULL, 10) : 20000;

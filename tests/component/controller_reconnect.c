@@ -13,14 +13,15 @@
 #include "load_fleet.h"
 #include "testing.h"
 
-#define N_AGENTS 1000u
+#define N_AGENTS         1000u
+#define MOST_DESCRIPTORS UINT64_C(3000)
 
 /* Each holds two connections, and so does the controller. */
 static void raise_descriptors(void) {
     struct rlimit limit;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
-    if (limit.rlim_max < 3 * N_AGENTS) {
+    if (limit.rlim_max < MOST_DESCRIPTORS) {
         testing_skip("a process may not hold 3,000 descriptors here");
     }
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
