@@ -15,6 +15,9 @@ set(packages libdeft0 libdeft-dev deft deft-agent deft-controller python3-deft)
 if(NOT TARGET deft)
   list(REMOVE_ITEM packages libdeft0 libdeft-dev python3-deft)
 endif()
+if(DEFT_HAVE_SLURM)
+  list(APPEND packages ${DEFT_SPANK_PACKAGE})
+endif()
 
 # A build of the same sources gives the same date where SOURCE_DATE_EPOCH is set.
 string(TIMESTAMP DEFT_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)
@@ -94,6 +97,11 @@ deft_package(python3-deft "DeFT Tuner in PyTorch programs"
   "${about} A PyTorch program is tuned in one line."
   PACKAGE_SECTION python PACKAGE_ARCHITECTURE all PACKAGE_SHLIBDEPS OFF
   PACKAGE_DEPENDS "python3:any, libdeft0 ${same}" PACKAGE_RECOMMENDS python3-torch)
+if(DEFT_HAVE_SLURM)
+  deft_package(${DEFT_SPANK_PACKAGE} "plug-in of DeFT Tuner for Slurm ${DEFT_SLURM_RELEASE}"
+    "${about} Starts the agent for steps that ask for it:\nsrun --deft=auto."
+    PACKAGE_RECOMMENDS deft-agent PACKAGE_SUGGESTS slurm-client)
+endif()
 set(CPACK_DEBIAN_DEFT-CONTROLLER_PACKAGE_CONTROL_EXTRA
   ${scripts}/deft-controller/conffiles ${scripts}/deft-controller/postinst
   ${scripts}/deft-controller/prerm ${scripts}/deft-controller/postrm)
