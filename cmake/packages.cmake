@@ -88,7 +88,7 @@ deft_package(deft "command line of DeFT Tuner"
   "${about} Plans, simulates and compares schedules, runs\ntuned jobs and asks the controller."
   PACKAGE_DEPENDS libcurl4 PACKAGE_RECOMMENDS "deft-agent, deft-controller")
 deft_package(deft-agent "agent of DeFT Tuner"
-  "${about} Carries what the ranks of a job on this host\nmeasure to the controller, and plans back."
+  "${about} Carries what ranks on this host measure to the\ncontroller, and plans back."
   PACKAGE_DEPENDS libcurl4) # loaded when it is needed
 deft_package(deft-controller "controller of DeFT Tuner"
   "${about} Takes the reports of training jobs, plans their\ncommunication and answers a REST API."
