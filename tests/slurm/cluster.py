@@ -98,7 +98,7 @@ def has_freezer():
 
 def version():
     """Of Slurm, such as "22.05.8"."""
-    return subprocess.run(["srun", "--version"], check=True, text=True,
+    return subprocess.run(["slurmd", "-V"], check=True, text=True,
                           stdout=subprocess.PIPE).stdout.split()[-1]
 
 
