@@ -23,14 +23,22 @@ static void slurm_usual_place(char out[PATH_MAX]) {
     }
 }
 
+/* The next word of `*rest`, ended there; "" at its end. */
+static char *slurm_word(char **rest) {
+    char *word = *rest + strspn(*rest, " \t");
+    char *end = word + strcspn(word, " \t");
+    *rest = *end != '\0' ? end + 1 : end;
+    *end = '\0';
+    return word;
+}
+
 /* The first two words of our line. 0: this line is another's. */
 static int slurm_our_line(char *line, char **out_how, char **out_path) {
-    char *rest = NULL;
+    char *rest = line;
     line[strcspn(line, "#\n")] = '\0';
-    *out_how = strtok_r(line, " \t", &rest);
-    *out_path = strtok_r(NULL, " \t", &rest);
-    return *out_how != NULL && *out_path != NULL && strcmp(*out_how, "include") != 0 &&
-           strstr(*out_path, SLURM_PLUGIN) != NULL;
+    *out_how = slurm_word(&rest);
+    *out_path = slurm_word(&rest);
+    return strcmp(*out_how, "include") != 0 && strstr(*out_path, SLURM_PLUGIN) != NULL;
 }
 
 static void slurm_check_line(struct doctor *doctor, const char *file, const char *how,
