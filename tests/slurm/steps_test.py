@@ -127,6 +127,13 @@ class Steps(unittest.TestCase):
         self.assertEqual(len(lines), 1)
         self.assertIn("off: DEFT_MODE is 'maybe', expected off, observe or auto", lines[0])
 
+    def test_variables_that_are_too_long_matter_to_who_asks(self):
+        long = {"DEFT_LINKS": "gloo:" + 600 * "a"}
+        _, lines, _ = self.srun("true", env=long)
+        self.assertEqual(lines, [])
+        _, lines, _ = self.srun("--deft=auto", "true", env=long)
+        self.assertIn("off: DEFT_LINKS has more than 511 characters", lines[0])
+
     def test_help_and_manual_page_tell_of_the_same_options(self):
         told = set(re.findall(r"--deft[a-z-]*", CLUSTER.slurm("srun", "--help").stdout))
         page = (slurm.ROOT / "docs" / "man" / "spank_deft.8").read_text().replace("\\-", "-")
