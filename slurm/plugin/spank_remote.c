@@ -261,14 +261,16 @@ static int spank_remote_start(spank_t spank, char *why) {
 /* The one line of a step that is tuned. */
 static void spank_remote_announce(void) {
     const struct spank_config *config = &spank_remote_state.config;
+    const struct spank_step *step = &spank_remote_state.step;
     char id[SPANK_STEP_ID_BYTES];
-    spank_step_id(&spank_remote_state.step, config->settled.text[SPANK_CONFIG_PREFIX], id);
-    slurm_spank_log(
-        "deft: job %s: %s, %" PRIu32 " ranks on %" PRIu32 " nodes meet at %s:%u, controller %s", id,
-        spank_config_mode_name(config->mode), spank_remote_state.step.n_tasks,
-        spank_remote_state.step.n_nodes,
-        spank_remote_state.master[0] != '\0' ? spank_remote_state.master : "MASTER_ADDR",
-        spank_remote_state.port, config->settled.text[SPANK_CONFIG_CONTROLLER]);
+    spank_step_id(step, config->settled.text[SPANK_CONFIG_PREFIX], id);
+    slurm_spank_log("deft: job %s: %s, %" PRIu32 " rank%s on %" PRIu32
+                    " node%s, meeting at %s:%u, controller %s",
+                    id, spank_config_mode_name(config->mode), step->n_tasks,
+                    step->n_tasks == 1 ? "" : "s", step->n_nodes, step->n_nodes == 1 ? "" : "s",
+                    spank_remote_state.master[0] != '\0' ? spank_remote_state.master
+                                                         : "MASTER_ADDR",
+                    spank_remote_state.port, config->settled.text[SPANK_CONFIG_CONTROLLER]);
 }
 
 /* With the job's user, and its log as standard error. */

@@ -71,7 +71,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(len(set(sockets)), 2)
         self.assertEqual((sockets[0], sockets[2]), (sockets[1], sockets[3]))
         self.assertEqual(len(lines), 1, lines)
-        self.assertIn("auto, 4 ranks on 2 nodes meet at 10.77.0.1:", lines[0])
+        self.assertIn("auto, 4 ranks on 2 nodes, meeting at 10.77.0.1:", lines[0])
 
     def test_flag_over_environment_over_plugstack(self):
         tasks, _, _ = self.srun("env", env={"DEFT_MODE": "observe"})
