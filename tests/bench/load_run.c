@@ -284,6 +284,7 @@ static void run_operate(struct run *run, int64_t end_ns) {
         for (int i = 0; i < 2 && clock_monotonic_ns() + RUN_PUSH_NS / 10 < end_ns; i++) {
             load_fleet_call(run->fleet, i == 0 ? "observe" : "auto");
             (void)run_until(run, clock_monotonic_ns() + RUN_PUSH_NS, load_fleet_is_pushed);
+            (void)run_until(run, end_ns, load_fleet_has_switched);
             (void)run_until(run, run_least(end_ns, clock_monotonic_ns() + RUN_PAUSE_NS), NULL);
         }
         (void)run_until(run, run_least(end_ns, clock_monotonic_ns() + RUN_PAUSE_NS), NULL);

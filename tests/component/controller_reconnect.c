@@ -13,7 +13,7 @@
 #include "load_fleet.h"
 #include "testing.h"
 
-#define N_AGENTS         1000u
+#define N_AGENTS         1000
 #define MOST_DESCRIPTORS UINT64_C(3000)
 
 /* Each holds two connections, and so does the controller. */

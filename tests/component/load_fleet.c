@@ -271,6 +271,17 @@ int load_fleet_has_plan(struct load_fleet *fleet, void *context) {
     return 1;
 }
 
+int load_fleet_has_switched(struct load_fleet *fleet, void *context) {
+    const struct load_job *job = &fleet->jobs[0];
+    (void)context;
+    for (uint32_t i = 0; i < job->n_agents; i++) {
+        if (fleet->agents[i].n_acked * job->n_iterations < job->plan_from + 2 * job->n_iterations) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* --- figures ------------------------------------------------------------------------------------
  */
 

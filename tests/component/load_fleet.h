@@ -56,6 +56,8 @@ int load_fleet_is_idle(struct load_fleet *fleet, void *context);    /* nothing i
 int load_fleet_has_answer(struct load_fleet *fleet, void *context); /* to load_fleet_call */
 int load_fleet_is_pushed(struct load_fleet *fleet, void *context);  /* the call reached everybody */
 int load_fleet_has_plan(struct load_fleet *fleet, void *context); /* a plan runs in the first job */
+/* Its ranks have reported the newest plan, and once more since. */
+int load_fleet_has_switched(struct load_fleet *fleet, void *context);
 
 /* No agent begins another report; those that are due go out. */
 void load_fleet_drain(struct load_fleet *fleet);
