@@ -216,7 +216,9 @@ class Cluster:
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        self._daemon("munged", ["munged", "--foreground", "--force", f"--key-file={key}",
+        # On a busy machine Slurm would give up steps whose credentials come late.
+        self._daemon("munged", ["nice", "-n", "-10", "munged", "--foreground", "--force",
+                                "--num-threads=8", f"--key-file={key}",
                                 f"--socket={self.folder}/munge.socket",
                                 f"--pid-file={self.folder}/munge.pid",
                                 f"--seed-file={self.folder}/munge.seed",
