@@ -1,5 +1,6 @@
 /* GET /metrics: the text format of Prometheus, version 0.0.4. Every set of labels is bounded:
- * routes and kinds by their tables, jobs by an option. */
+ * routes, states and kinds by their tables, jobs by an option. A training job is `job_id`: `job` is
+ * what Prometheus calls the targets it scrapes. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -129,6 +130,12 @@ static void metrics_store(FILE *out, const struct service *service) {
                 (double)health.n_queued_bytes);
     metrics_one(out, "deft_store_failing", "gauge", "1 while the newest write was refused.",
                 health.failing);
+    metrics_one(out, "deft_store_waiting_seconds", "gauge",
+                "How long the database has been at the write of now.",
+                (double)health.waiting_ns / 1e9);
+    metrics_one(out, "deft_store_upkeep_failing", "gauge",
+                "1 while the newest round of upkeep did not end as it should.",
+                health.upkeep_text[0] != '\0');
 }
 
 /* --- jobs --------------------------------------------------------------------------------------
@@ -139,11 +146,14 @@ static void metrics_store(FILE *out, const struct service *service) {
 struct metrics_job {
     char id[WIRE_ID_BYTES];
     char rule[16];
+    char mode[16];
     double gain;
     double step_s;
     double coverage;
     double loss;
     double progress;
+    double n_ranks;
+    double n_ranks_heard;
 };
 struct metrics_jobs {
     unsigned capacity;
@@ -165,11 +175,14 @@ static void metrics_take_job(void *context, const struct wire_job *job) {
     struct metrics_job *row = &jobs->jobs[jobs->n++];
     memcpy(row->id, job->id, sizeof(row->id));
     (void)snprintf(row->rule, sizeof(row->rule), "%s", job->rule);
+    (void)snprintf(row->mode, sizeof(row->mode), "%s", job->mode);
     row->gain = job->gain;
     row->step_s = job->step_ns > 0 ? (double)job->step_ns / 1e9 : (double)NAN;
     row->coverage = job->coverage;
     row->loss = job->loss;
     row->progress = job->progress;
+    row->n_ranks = job->n_ranks;
+    row->n_ranks_heard = job->n_ranks_heard;
 }
 
 static void metrics_gauge(FILE *out, const struct metrics_jobs *jobs, const char *name,
@@ -179,27 +192,70 @@ static void metrics_gauge(FILE *out, const struct metrics_jobs *jobs, const char
         double value;
         memcpy(&value, (const char *)&jobs->jobs[i] + offset, sizeof(value));
         if (isfinite(value)) {
-            (void)fprintf(out, "%s{job=\"", name);
+            (void)fprintf(out, "%s{job_id=\"", name);
             metrics_label(out, jobs->jobs[i].id);
             (void)fprintf(out, "\"} %.15g\n", value);
         }
     }
 }
 
-static void metrics_rules(FILE *out, const struct metrics_jobs *jobs) {
-    metrics_head(out, "deft_job_rule_info", "gauge", "The update rule of the plan that runs.");
+static void metrics_info(FILE *out, const struct metrics_jobs *jobs, const char *name,
+                         const char *help, const char *label, size_t offset) {
+    metrics_head(out, name, "gauge", help);
     for (unsigned i = 0; i < jobs->n; i++) {
-        if (jobs->jobs[i].rule[0] != '\0') {
-            (void)fputs("deft_job_rule_info{job=\"", out);
+        const char *text = (const char *)&jobs->jobs[i] + offset;
+        if (text[0] != '\0') {
+            (void)fprintf(out, "%s{job_id=\"", name);
             metrics_label(out, jobs->jobs[i].id);
-            (void)fprintf(out, "\",rule=\"%s\"} 1\n", jobs->jobs[i].rule);
+            (void)fprintf(out, "\",%s=\"%s\"} 1\n", label, text);
         }
     }
 }
 
+/* States that no job is in are there as well, so that an alert can compare with what was. */
+static const char *const metrics_states[] = {"running", "finished", "failed", "lost"};
+#define METRICS_STATES (sizeof(metrics_states) / sizeof(metrics_states[0]))
+
 static void metrics_state(void *context, const char *state, uint64_t n) {
-    FILE *out = context;
-    (void)fprintf(out, "deft_jobs{state=\"%s\"} %llu\n", state, (unsigned long long)n);
+    uint64_t *n_jobs = context;
+    for (size_t i = 0; i < METRICS_STATES; i++) {
+        n_jobs[i] += strcmp(state, metrics_states[i]) == 0 ? n : 0;
+    }
+}
+
+static enum deft_status metrics_of_states(FILE *out, const struct service *service,
+                                          struct deft_error *error) {
+    uint64_t n_jobs[METRICS_STATES] = {0};
+    enum deft_status status = store_read_states(service->store, metrics_state, n_jobs, error);
+    metrics_head(out, "deft_jobs", "gauge", "Jobs of the database by state.");
+    for (size_t i = 0; status == DEFT_OK && i < METRICS_STATES; i++) {
+        (void)fprintf(out, "deft_jobs{state=\"%s\"} %llu\n", metrics_states[i],
+                      (unsigned long long)n_jobs[i]);
+    }
+    return status;
+}
+
+static void metrics_of_each(FILE *out, const struct metrics_jobs *jobs) {
+    metrics_gauge(out, jobs, "deft_job_gain_ratio", "Step time of exact over that of now.",
+                  offsetof(struct metrics_job, gain));
+    metrics_gauge(out, jobs, "deft_job_step_seconds", "Step time.",
+                  offsetof(struct metrics_job, step_s));
+    metrics_gauge(out, jobs, "deft_job_coverage_ratio",
+                  "Time of one all-reduce of everything over that of forward and backward.",
+                  offsetof(struct metrics_job, coverage));
+    metrics_gauge(out, jobs, "deft_job_loss", "Level of the training loss.",
+                  offsetof(struct metrics_job, loss));
+    metrics_gauge(out, jobs, "deft_job_progress_ratio",
+                  "Progress per sample as a fraction of exact's, estimated.",
+                  offsetof(struct metrics_job, progress));
+    metrics_gauge(out, jobs, "deft_job_ranks", "Ranks of the job.",
+                  offsetof(struct metrics_job, n_ranks));
+    metrics_gauge(out, jobs, "deft_job_ranks_heard", "Ranks whose reports have come lately.",
+                  offsetof(struct metrics_job, n_ranks_heard));
+    metrics_info(out, jobs, "deft_job_rule_info", "The update rule of the plan that runs.", "rule",
+                 offsetof(struct metrics_job, rule));
+    metrics_info(out, jobs, "deft_job_mode_info", "What the controller may do to the job.", "mode",
+                 offsetof(struct metrics_job, mode));
 }
 
 static enum deft_status metrics_jobs(FILE *out, struct service *service, struct deft_error *error) {
@@ -211,8 +267,7 @@ static enum deft_status metrics_jobs(FILE *out, struct service *service, struct 
     }
     jobs_each(service->jobs, metrics_take_job, &jobs);
     jobs_metrics(service->jobs, &facts);
-    metrics_head(out, "deft_jobs", "gauge", "Jobs of the database by state.");
-    enum deft_status status = store_read_states(service->store, metrics_state, out, error);
+    enum deft_status status = metrics_of_states(out, service, error);
     metrics_head(out, "deft_running_jobs", "gauge", "Running jobs by what their tuner does.");
     for (int i = 0; i < METRICS_PHASES; i++) {
         (void)fprintf(out, "deft_running_jobs{phase=\"%s\"} %llu\n",
@@ -226,21 +281,12 @@ static enum deft_status metrics_jobs(FILE *out, struct service *service, struct 
     }
     metrics_one(out, "deft_tuner_queue", "gauge", "Solves and decisions that wait to be made.",
                 (double)facts.n_tasks);
+    metrics_one(out, "deft_tuner_silent_seconds", "gauge",
+                "Since the thread that makes decisions came round last.",
+                (double)facts.silent_ns / 1e9);
     metrics_one(out, "deft_job_metrics_left_out", "gauge",
                 "Running jobs beyond those that have metrics of their own.", jobs.n_left_out);
-    metrics_gauge(out, &jobs, "deft_job_gain_ratio", "Step time of exact over that of now.",
-                  offsetof(struct metrics_job, gain));
-    metrics_gauge(out, &jobs, "deft_job_step_seconds", "Step time.",
-                  offsetof(struct metrics_job, step_s));
-    metrics_gauge(out, &jobs, "deft_job_coverage_ratio",
-                  "Time of one all-reduce of everything over that of forward and backward.",
-                  offsetof(struct metrics_job, coverage));
-    metrics_gauge(out, &jobs, "deft_job_loss", "Level of the training loss.",
-                  offsetof(struct metrics_job, loss));
-    metrics_gauge(out, &jobs, "deft_job_progress_ratio",
-                  "Progress per sample as a fraction of exact's, estimated.",
-                  offsetof(struct metrics_job, progress));
-    metrics_rules(out, &jobs);
+    metrics_of_each(out, &jobs);
     free(jobs.jobs);
     return status;
 }

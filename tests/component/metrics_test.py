@@ -166,11 +166,23 @@ def check_families(samples, types):
                    "deft_decisions_total", "deft_build_info", "deft_job_metrics_left_out",
                    "process_resident_memory_bytes"):
         assert family in types, f"{family} is not there"
+    assert value(samples, "deft_store_upkeep_failing") == 0
+    assert 0 <= value(samples, "deft_store_waiting_seconds") < DEADLINE_S
+    assert 0 <= value(samples, "deft_tuner_silent_seconds") < DEADLINE_S
+    for state in ("finished", "failed", "lost"):
+        assert value(samples, "deft_jobs", state=state) == 0
     assert value(samples, "deft_jobs", state="running") == len(JOBS)
     assert value(samples, "deft_running_jobs", phase="observing") == len(JOBS)
     assert value(samples, "deft_job_metrics_left_out") == 0
-    named = {dict(labels)["job"] for (name, labels) in samples if name == "deft_job_rule_info"}
-    assert named == set(JOBS), f"jobs are named {named}"
+    for family in ("deft_job_rule_info", "deft_job_mode_info"):
+        named = {dict(labels)["job_id"] for (name, labels) in samples if name == family}
+        assert named == set(JOBS), f"jobs are named {named}"
+    for (name, labels) in samples:  # Prometheus names its targets so
+        assert not {"job", "instance"} & set(dict(labels)), f"{name}{labels}"
+    for job in JOBS:
+        assert value(samples, "deft_job_ranks", job_id=job) == 1
+        assert value(samples, "deft_job_ranks_heard", job_id=job) == 0
+        assert value(samples, "deft_job_mode_info", job_id=job, mode="observe") == 1
     memory = value(samples, "process_resident_memory_bytes")
     assert 1e6 < memory < 1e10, memory
     start = value(samples, "process_start_time_seconds")
