@@ -206,7 +206,8 @@ class Cluster:
         self.hosts_process = subprocess.Popen(
             ["bash", "-c", f". {ROOT}/scripts/hosts; hosts_create {len(self.names)} {rates} && "
              'echo "$HOSTS_DIR" && cat; hosts_remove'],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "TMPDIR": str(self.folder)})
         self.running.append(self.hosts_process)
         self.hosts = Path(self.hosts_process.stdout.readline().strip() or "/nowhere")
         if not self.hosts.is_dir():
