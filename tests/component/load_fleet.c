@@ -275,7 +275,8 @@ int load_fleet_has_switched(struct load_fleet *fleet, void *context) {
     const struct load_job *job = &fleet->jobs[0];
     (void)context;
     for (uint32_t i = 0; i < job->n_agents; i++) {
-        if (fleet->agents[i].n_acked * job->n_iterations < job->plan_from + 2 * job->n_iterations) {
+        if (fleet->agents[i].n_acked * job->n_iterations <
+            job->plan_from + UINT64_C(2) * job->n_iterations) {
             return 0;
         }
     }
