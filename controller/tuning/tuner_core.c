@@ -280,11 +280,17 @@ static void core_not_finite(struct tuner_call *core) {
     state->phase = TUNER_HALTED;
 }
 
+/* The ranks have not taken up yet what was pushed. */
+static int core_awaits(const struct tuner_state *state) {
+    return state->phase == TUNER_SWITCHING || state->phase == TUNER_RETURNING ||
+           state->phase == TUNER_RESUMING ||
+           (state->phase == TUNER_COMPARING && state->running.seq != state->pushed.seq);
+}
+
+/* Who has been told to return is asked for nothing else. */
 static void core_time_out(struct tuner_call *core) {
     struct tuner_state *state = core->state;
-    int is_pushed = state->phase == TUNER_SWITCHING || state->phase == TUNER_RESUMING ||
-                    (state->phase == TUNER_COMPARING && state->running.seq != state->pushed.seq);
-    if (!is_pushed ||
+    if (!core_awaits(state) || state->phase == TUNER_RETURNING ||
         state->iteration <= state->pushed_iteration + core->config->n_switch_timeout) {
         return;
     }
@@ -314,6 +320,8 @@ static void core_iteration(struct tuner_call *core) {
     if (evidence->plan_seq != state->running.seq) {
         if (evidence->plan_seq == state->pushed.seq) {
             core_switched(core);
+        } else if (evidence->plan_seq < state->pushed.seq && core_awaits(state)) {
+            core_time_out(core); /* the ranks were taking up a plan when the next one was pushed */
         } else {
             core_meet_unknown(core, evidence->plan_seq);
         }
@@ -415,9 +423,7 @@ static void core_solution(struct tuner_call *core) {
 static void core_refusal(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     uint64_t seq = core->evidence->plan_seq;
-    int awaits = state->phase == TUNER_SWITCHING || state->phase == TUNER_RETURNING ||
-                 state->phase == TUNER_RESUMING || state->phase == TUNER_COMPARING;
-    if (seq != state->pushed.seq || seq == state->running.seq || !awaits) {
+    if (seq != state->pushed.seq || seq == state->running.seq || !core_awaits(state)) {
         return; /* every rank says so: the first word counts */
     }
     if (state->phase == TUNER_COMPARING) {

@@ -174,6 +174,35 @@ static void no_order_of_holds_breaks_them(void **unused) {
     }
 }
 
+/* Ranks agree on a plan some iterations before they run it: by then it may have been overtaken, and
+ * nothing more needs to be pushed. */
+static void overtaken_plans_are_let_pass(void **unused) {
+    struct job job;
+    struct tuner_decision decision;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 2, HASH);
+    while (job.pushed_seq == 0) {
+        job_run(&job, 1);
+    }
+    uint64_t overtaken = job.pushed_seq;
+    tuner_set_mode(&job.tuner, TUNER_OBSERVE, &decision);
+    job_decided(&job, &decision);
+    uint64_t exact = job.pushed_seq;
+    assert_int_equal(exact, overtaken + 1);
+    tuner_set_mode(&job.tuner, TUNER_AUTO, &decision);
+    job_decided(&job, &decision);
+    for (int i = 0; i < 8; i++) {
+        job.running_seq = i < 4 ? overtaken : exact;
+        job.switch_in = 0;
+        job_run(&job, 1);
+        assert_int_equal(job.pushed_seq, exact);
+    }
+    assert_true(job.tuner.state.running.is_exact && job.tuner.state.running.seq == exact);
+    job_run(&job, 2000);
+    assert_int_equal(job.counts[TUNER_COMMIT], 1);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_frozen_job_looks_for_nothing),
     cmocka_unit_test(a_frozen_plan_stays_unless_exact_is_better),
@@ -183,5 +212,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_plan_that_comes_after_the_hold_is_kept_out),
     cmocka_unit_test(observe_says_what_it_likes),
     cmocka_unit_test(no_order_of_holds_breaks_them),
+    cmocka_unit_test(overtaken_plans_are_let_pass),
 };
 TESTING_MAIN(cases)
