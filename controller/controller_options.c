@@ -110,6 +110,7 @@ static const struct setting options_rows[] = {
 
 static const struct settings_group options_groups[] = {
     {listen_options_rows, offsetof(struct controller_options, listen)},
+    {webhook_options_rows, offsetof(struct controller_options, webhook)},
     {keep_options_rows, offsetof(struct controller_options, store)},
     {options_rows, 0},
 };
@@ -123,7 +124,7 @@ const struct settings_program controller_options_program = {
            "'deft-controller db --help' what can be done with its database.\v"
            "Every setting may stand in the file of --config as well (max-rate = 100) and in the "
            "environment (DEFT_CONTROLLER_MAX_RATE=100); the command line wins over the "
-           "environment, and that over the file. SIGHUP reads the file and the certificate again. "
+           "environment, and that over the file. SIGHUP reads the file and the certificates again. "
            "Exit status: 0 after SIGTERM or SIGINT, 1 when it cannot run, 2 for wrong settings.",
     .groups = options_groups,
     .n_groups = sizeof(options_groups) / sizeof(options_groups[0]),
@@ -137,5 +138,8 @@ enum deft_status controller_options_fill(const struct settings *settings,
     tuner_defaults(&out->tuner);
     quantify_default_limits(&out->limits);
     enum deft_status status = settings_apply(settings, out, error);
-    return status == DEFT_OK ? listen_check(&out->listen, error) : status;
+    if (status == DEFT_OK) {
+        status = listen_check(&out->listen, error);
+    }
+    return status == DEFT_OK ? webhook_options_check(&out->webhook, error) : status;
 }

@@ -8,11 +8,13 @@
 #include "listen_options.h"
 #include "store/store.h"
 #include "tuning/tuner.h"
+#include "webhook_options.h"
 #include "wire/wire.h"
 
 /* Texts are those of the settings. Not to be copied. */
 struct controller_options {
     struct listen_options listen;
+    struct webhook_options webhook;
     struct store_options store;
     struct tuner_config tuner;
     struct wire_limits limits; /* of new jobs that wish nothing */

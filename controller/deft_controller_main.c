@@ -25,6 +25,7 @@
 #include "service.h"
 #include "store/store.h"
 #include "token_main.h"
+#include "webhook.h"
 
 #define MAIN_PATH_BYTES 4096u
 /* Not one per processor: with each answer that comes later libmicrohttpd looks at all connections
@@ -84,6 +85,7 @@ struct main_parts {
     char db[MAIN_PATH_BYTES];
     struct service service;
     struct http_server *server;
+    struct webhook *webhook; /* NULL: none */
     struct access_mark mark; /* when streams were last looked at */
 };
 
@@ -120,14 +122,28 @@ static void main_reload_settings(struct main_parts *parts) {
     }
 }
 
+static void main_reload_webhook(struct main_parts *parts) {
+    struct deft_error error = {0};
+    if (parts->webhook == NULL) {
+        return;
+    }
+    if (webhook_reload(parts->webhook, &error) == DEFT_OK) {
+        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: the webhook's certificate was read again");
+    } else {
+        log_line(parts->log, LOG_LEVEL_ERROR,
+                 "SIGHUP: the webhook's old certificate stays in use: %s", error.text);
+    }
+}
+
 static void main_reload(struct main_parts *parts) {
     struct deft_error error = {0};
     int has_file = settings_file(config_settings(parts->service.config)) != NULL;
     if (has_file) {
         main_reload_settings(parts);
     }
+    main_reload_webhook(parts);
     if (parts->service.tls == NULL) {
-        if (!has_file) {
+        if (!has_file && parts->webhook == NULL) {
             log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: there is nothing to be read again");
         }
     } else if (http_tls_reload(parts->service.tls, &error) == DEFT_OK) {
@@ -179,6 +195,16 @@ static void main_tell(const struct main_parts *parts) {
              parts->db);
 }
 
+static enum deft_status main_start_webhook(struct main_parts *parts, struct deft_error *error) {
+    const struct webhook_parts webhook = {.options = &parts->options->webhook,
+                                          .host = parts->options->listen.host,
+                                          .store = parts->service.store,
+                                          .access = parts->service.access,
+                                          .log = parts->log};
+    return webhook.options->cert_file != NULL ? webhook_start(&webhook, &parts->webhook, error)
+                                              : DEFT_OK;
+}
+
 static enum deft_status main_serve(struct main_parts *parts, struct deft_error *error) {
     const struct controller_options *options = parts->options;
     struct service *service = &parts->service;
@@ -204,6 +230,7 @@ static enum deft_status main_serve(struct main_parts *parts, struct deft_error *
     }
     if (status == DEFT_OK) {
         main_tell(parts);
+        status = main_start_webhook(parts, error);
     }
     if (status == DEFT_OK && options->port_file != NULL) {
         status = main_write_port(options->port_file, http_server_port(parts->server), error);
@@ -234,6 +261,7 @@ static enum deft_status main_run(struct config *config, struct log *log, const s
     if (status == DEFT_OK) {
         status = main_serve(&parts, error);
     }
+    webhook_stop(parts.webhook);
     http_server_stop(parts.server);
     jobs_stop(service->jobs);
     access_close(service->access);
