@@ -8,6 +8,7 @@ the schema of Kubernetes where ../shared has it.
 """
 
 import base64
+import concurrent.futures
 import contextlib
 import copy
 import http.client
@@ -191,6 +192,13 @@ def pods_of_a_job_share_a_token_while_it_holds(program):
         assert token_of(it.inject(pod_of())) != first
 
 
+def pods_that_come_at_once_share_a_token(program):
+    with webhook(program) as it:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _: token_of(it.inject(pod_of())), range(32)))
+        assert len(set(found)) == 1 and len(it.tokens()) == 1
+
+
 def a_dry_run_leaves_nothing(program):
     with webhook(program) as it:
         before = it.controller.get("/audit")
@@ -327,7 +335,8 @@ def injected_pods_are_legal(program):
 
 
 CASES = (a_pod_gets_an_agent_once, the_token_is_good_for_its_job_alone,
-         pods_of_a_job_share_a_token_while_it_holds, a_dry_run_leaves_nothing,
+         pods_of_a_job_share_a_token_while_it_holds, pods_that_come_at_once_share_a_token,
+         a_dry_run_leaves_nothing,
          a_controller_open_to_all_stays_so, only_those_who_know_the_path_are_answered,
          what_is_no_review_is_refused, refusals_are_warnings, sighup_brings_a_new_certificate,
          settings_that_do_not_go_together_are_refused, injected_pods_are_legal)
