@@ -8,9 +8,9 @@
 #include "base/parse.h"
 
 const struct cli_command *const cli_commands[] = {
-    &cmd_run,     &cmd_jobs,   &cmd_job,    &cmd_mode, &cmd_limits,  &cmd_pin,
-    &cmd_freeze,  &cmd_keep,   &cmd_replay, &cmd_plan, &cmd_explain, &cmd_simulate,
-    &cmd_compare, &cmd_import, &cmd_token,  &cmd_db,   &cmd_doctor,  NULL,
+    &cmd_run,    &cmd_jobs,  &cmd_top,    &cmd_job,    &cmd_mode,    &cmd_limits,   &cmd_pin,
+    &cmd_freeze, &cmd_keep,  &cmd_replay, &cmd_plan,   &cmd_explain, &cmd_simulate, &cmd_compare,
+    &cmd_import, &cmd_token, &cmd_db,     &cmd_doctor, NULL,
 };
 
 static void cli_print(const char *prefix, const char *format, va_list arguments) DEFT_PRINTF(2, 0);

@@ -26,6 +26,7 @@ extern const struct cli_command *const cli_commands[];
 
 extern const struct cli_command cmd_run;
 extern const struct cli_command cmd_jobs;
+extern const struct cli_command cmd_top;
 extern const struct cli_command cmd_job;
 extern const struct cli_command cmd_mode;
 extern const struct cli_command cmd_limits;

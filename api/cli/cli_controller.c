@@ -133,6 +133,7 @@ static enum deft_status cli_controller_request(const struct cli_controller *cont
     }
     enum deft_status status = http_client_open(&options, &client, error);
     if (status == DEFT_OK) {
+        http_client_stop_flag(client, controller->stop);
         status = http_client_request(client, method, path, body, timeout_ms, &reply, error);
     }
     http_client_close(client);

@@ -24,6 +24,7 @@ struct cli_controller {
     struct client_options credentials;
     char url[CLI_CONTROLLER_URL_BYTES];
     char token_file[PATH_MAX]; /* beside the port file; "": none */
+    const volatile int *stop;  /* non-zero ends a request; NULL: only its time does */
 };
 /* For argp's children: --controller and whom to be; the input is a struct cli_controller. */
 extern const struct argp cli_controller_argp;

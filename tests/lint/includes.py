@@ -52,6 +52,7 @@ LIBRARIES = {
     "microhttpd.h": ["api/http/*"],
     "gnutls/*": ["api/http/*"],
     "curl/*": ["api/client/*"],
+    "curses.h": ["api/cli/top_screen.c"],
     "gloo/*": ["agent/link/*.cc"],
     "slurm/*": ["slurm/plugin/*"],
     "cblas.h": ["agent/examples/*"],
