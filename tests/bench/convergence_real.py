@@ -260,7 +260,8 @@ def draw(rows):
         if axis is axes[0]:
             figures.name(axis, 4, mine[2]["measured"], "measured, best rate", figures.BLUE,
                          offset=(4, 10))
-            figures.name(axis, 2, lines[-1][1], "predicted", figures.BLUE, offset=(-8, -26))
+            figures.name(axis, 8, lines[-1][3], "predicted", figures.BLUE, offset=(4, -18),
+                         ha="right")
             figures.name(axis, 8, mine[3]["kept"], "exact's rate kept", figures.ORANGE,
                          offset=(4, -14), ha="right")
         axis.set(title=f"batch {batch}, to a loss of {target:g}", xlabel="iterations merged, k",
