@@ -222,7 +222,7 @@ static void silent_ranks_are_not_waited_for(void **unused) {
     assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
     assert_int_equal(observe_heard(observe, &first), 0);
     assert_int_equal(first, 0);
-    for (uint64_t i = begin; i < silent_from + 3 * OBSERVE_SILENT; i++) {
+    for (uint64_t i = begin; i < silent_from + 3 * (uint64_t)OBSERVE_SILENT; i++) {
         for (uint32_t rank = 0; rank < N_RANKS; rank++) {
             struct wire_iteration row = row_of(rank, i, &state);
             if ((rank != 1 || i < silent_from) && observe_iteration(observe, &row, &whole)) {
@@ -234,16 +234,17 @@ static void silent_ranks_are_not_waited_for(void **unused) {
             }
         }
     }
-    assert_true(n_whole >= 100 + 2 * OBSERVE_SILENT - 64 && n_whole <= 100 + 2 * OBSERVE_SILENT);
+    assert_true(n_whole >= 100 + 2 * (uint64_t)OBSERVE_SILENT - 64 &&
+                n_whole <= 100 + 2 * (uint64_t)OBSERVE_SILENT);
     assert_int_equal(observe_heard(observe, &first), N_RANKS - 1);
     assert_int_equal(first, 1);
     /* It back-fills what is over, to no effect, and is then waited for again. */
-    for (uint64_t i = silent_from; i < silent_from + 3 * OBSERVE_SILENT; i++) {
+    for (uint64_t i = silent_from; i < silent_from + 3 * (uint64_t)OBSERVE_SILENT; i++) {
         struct wire_iteration row = row_of(1, i, &state);
         n_late += (uint64_t)observe_iteration(observe, &row, &whole);
     }
     assert_int_equal(n_late, 0);
-    struct wire_iteration row = row_of(0, silent_from + 3 * OBSERVE_SILENT, &state);
+    struct wire_iteration row = row_of(0, silent_from + 3 * (uint64_t)OBSERVE_SILENT, &state);
     assert_int_equal(observe_iteration(observe, &row, &whole), 0);
     row = row_of(2, row.iteration, &state);
     assert_int_equal(observe_iteration(observe, &row, &whole), 0);
