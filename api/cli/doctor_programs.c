@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,6 +59,7 @@ static int programs_ask(const char *path, char out[PROGRAMS_LINE_BYTES]) {
     if (code == 0) {
         programs_listen(ends[0], out);
         (void)close(ends[0]);
+        (void)kill(pid, SIGKILL); /* one that hangs; the others have said all they had to */
         (void)waitpid(pid, NULL, 0);
         return 0;
     }

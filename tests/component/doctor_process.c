@@ -190,6 +190,35 @@ static void ranks_are_counted(void **unused) {
     leave(&room);
 }
 
+/* The doctor's clock is set back and forth by libfaketime, which sanitizers do not stand. */
+static void a_wrong_clock_is_told(void **unused) {
+    (void)unused;
+    struct room room;
+    struct controller controller = {0};
+    char url[64];
+    static const char *const offs[][3] = {{"-3600", "wrong", "s behind the controller's"},
+                                          {"+20", "note", "s ahead of the controller's"}};
+    if (access("/usr/bin/faketime", X_OK) != 0 || getenv("DEFT_TEST_SLOWNESS") != NULL) {
+        testing_skip("no faketime, or a build with sanitizers");
+    }
+    enter(&room);
+    controller_child_prepare(&controller, NULL);
+    controller_child_launch(&controller);
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", controller.port);
+    for (size_t i = 0; i < 2; i++) {
+        const char *argv[] = {"/usr/bin/faketime", "-f", offs[i][0], DEFT, "doctor",
+                              "--controller",      url,  NULL};
+        const char *environment[] = {room.state, "DEFT_TOKEN=", "DEFT_TOKEN_FILE=", NULL};
+        child_free(&room.doctor);
+        child_start(&room.doctor, argv, environment, -1, 1);
+        room.status = child_wait(&room.doctor);
+        says(&room, offs[i][1], "clock", offs[i][2]);
+        assert_int_equal(room.status, i == 0);
+    }
+    controller_child_stop(&controller);
+    leave(&room);
+}
+
 /* Where there is a token, every request needs one. */
 static void make_token(const struct controller *controller, const char *path) {
     struct child child;
@@ -261,10 +290,8 @@ static void certificates_and_tokens_are_checked(void **unused) {
 }
 
 static const struct CMUnitTest cases[] = {
-    cmocka_unit_test(nothing_is_there),
-    cmocka_unit_test(a_plugstack_is_read),
-    cmocka_unit_test(an_agent_is_looked_for),
-    cmocka_unit_test(ranks_are_counted),
-    cmocka_unit_test(certificates_and_tokens_are_checked),
+    cmocka_unit_test(nothing_is_there),       cmocka_unit_test(a_plugstack_is_read),
+    cmocka_unit_test(an_agent_is_looked_for), cmocka_unit_test(ranks_are_counted),
+    cmocka_unit_test(a_wrong_clock_is_told),  cmocka_unit_test(certificates_and_tokens_are_checked),
 };
 TESTING_MAIN(cases)
