@@ -67,6 +67,15 @@ DEFT_NODISCARD enum deft_status access_create(struct store *store,
                                               const struct wire_token_request *request,
                                               const struct access_cause *cause,
                                               struct wire_token *out, struct deft_error *error);
+/* Stores a token that others made, "deft_" and 43 letters, digits, - or _, under the name with "-"
+ * and the first 8 digits of its hash behind it, and sets `out_is_new`. One that is there with this
+ * role and without a job stays as it is, also if it does not hold any more: `out->state` tells.
+ * DEFT_INVALID when the text is none, DEFT_MISMATCH when it is there as something else. */
+DEFT_NODISCARD enum deft_status access_adopt(struct store *store,
+                                             const struct wire_token_request *request,
+                                             const char *secret, const struct access_cause *cause,
+                                             struct wire_token *out, int *out_is_new,
+                                             struct deft_error *error);
 /* DEFT_NOT_FOUND when there is none; revoking twice changes nothing. */
 DEFT_NODISCARD enum deft_status access_revoke(struct store *store, const char *name,
                                               const struct access_cause *cause,

@@ -44,20 +44,17 @@ static struct store_audit tokens_audit(const struct access_cause *cause, const c
                                 .now_ns = now_ns};
 }
 
-enum deft_status access_create(struct store *store, const struct wire_token_request *request,
-                               const struct access_cause *cause, struct wire_token *out,
-                               struct deft_error *error) {
+/* Stores the hash of `secret`, 48 characters; `out` has its text. */
+static enum deft_status tokens_store(struct store *store, const struct wire_token_request *request,
+                                     const char *secret, const struct access_cause *cause,
+                                     struct wire_token *out, struct deft_error *error) {
     struct store_token token = {0};
     struct store_token_create write;
     struct wire_token view;
-    char secret[HTTP_SECRET_BYTES];
     char *after = NULL;
     int64_t now_ns = clock_wall_ns();
     const char *job = request->job[0] != '\0' ? request->job : request->job_prefix;
-    enum deft_status status = http_secret_make(secret, error);
-    if (status == DEFT_OK) {
-        status = http_secret_hash(secret, strlen(secret), token.hash, error);
-    }
+    enum deft_status status = http_secret_hash(secret, strlen(secret), token.hash, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -81,11 +78,83 @@ enum deft_status access_create(struct store *store, const struct wire_token_requ
         status = store_run(store, &write.write, error);
     }
     if (status == DEFT_OK) {
-        memcpy(view.token, secret, sizeof(secret));
+        memcpy(view.token, secret, HTTP_SECRET_BYTES);
         *out = view;
     }
-    http_secret_wipe(secret, sizeof(secret));
     free(after);
+    return status;
+}
+
+enum deft_status access_create(struct store *store, const struct wire_token_request *request,
+                               const struct access_cause *cause, struct wire_token *out,
+                               struct deft_error *error) {
+    char secret[HTTP_SECRET_BYTES];
+    enum deft_status status = http_secret_make(secret, error);
+    if (status == DEFT_OK) {
+        status = tokens_store(store, request, secret, cause, out, error);
+    }
+    http_secret_wipe(secret, sizeof(secret));
+    return status;
+}
+
+/* --- tokens that others made -------------------------------------------------------------------
+ */
+
+struct tokens_search {
+    uint8_t hash[HTTP_SECRET_HASH];
+    struct store_token found;
+    int is_there;
+};
+
+static enum deft_status tokens_match(void *context, const struct store_token *token) {
+    struct tokens_search *search = context;
+    if (http_secret_equal(search->hash, token->hash)) {
+        search->found = *token;
+        search->is_there = 1;
+    }
+    return DEFT_OK;
+}
+
+enum deft_status access_adopt(struct store *store, const struct wire_token_request *request,
+                              const char *secret, const struct access_cause *cause,
+                              struct wire_token *out, int *out_is_new, struct deft_error *error) {
+    struct tokens_search search = {0};
+    struct wire_token_request named = *request;
+    enum deft_status status = DEFT_OK;
+    if (!http_secret_is_text(secret)) {
+        return deft_fail(
+            error, DEFT_INVALID, 0,
+            "the token is unfit, expected deft_ and 43 random letters, digits, - or _");
+    }
+    status = http_secret_hash(secret, strlen(secret), search.hash, error);
+    if (status == DEFT_OK) {
+        status = store_read_tokens(store, tokens_match, &search, error);
+    }
+    if (status != DEFT_OK) {
+        return status;
+    }
+    if (search.is_there &&
+        (strcmp(search.found.role, request->role) != 0 || search.found.job[0] != '\0' ||
+         request->job[0] != '\0' || request->job_prefix[0] != '\0')) {
+        return deft_fail(error, DEFT_MISMATCH, 0,
+                         "the token is there as '%s', with the role %s, expected a new one",
+                         search.found.name, search.found.role);
+    }
+    if (search.is_there) {
+        tokens_view(&search.found, clock_wall_ns(), out);
+        *out_is_new = 0;
+        return DEFT_OK;
+    }
+    int n = snprintf(named.name, sizeof(named.name), "%s-%02x%02x%02x%02x", request->name,
+                     search.hash[0], search.hash[1], search.hash[2], search.hash[3]);
+    if (n < 0 || (size_t)n >= sizeof(named.name)) {
+        return deft_fail(error, DEFT_INVALID, 0, "name: at most %zu bytes were expected here",
+                         sizeof(named.name) - 10);
+    }
+    status = tokens_store(store, &named, secret, cause, out, error);
+    if (status == DEFT_OK) {
+        *out_is_new = 1;
+    }
     return status;
 }
 

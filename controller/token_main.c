@@ -16,12 +16,21 @@
 
 #define TOKEN_USAGE 2
 
-enum token_key { KEY_NAME = 256, KEY_ROLE, KEY_JOB, KEY_JOB_PREFIX, KEY_EXPIRES, KEY_REASON };
+enum token_key {
+    KEY_NAME = 256,
+    KEY_ROLE,
+    KEY_JOB,
+    KEY_JOB_PREFIX,
+    KEY_EXPIRES,
+    KEY_REASON,
+    KEY_FROM_FILE
+};
 
 struct token_input {
     const char *verb;
     const char *name; /* to revoke */
     const char *reason;
+    const char *from_file; /* has the token to store; NULL: one is made */
     struct wire_token_request request;
     char db[PATH_MAX];
 };
@@ -33,6 +42,7 @@ static const struct argp_option token_options[] = {
     {"job", KEY_JOB, "ID", 0, "The agent's job", 0},
     {"job-prefix", KEY_JOB_PREFIX, "TEXT", 0, "The agent's jobs begin like this", 0},
     {"expires", KEY_EXPIRES, "TIME", 0, "Valid so long: 12h, 30d, 900s (for ever)", 0},
+    {"from-file", KEY_FROM_FILE, "FILE", 0, "Store the token in FILE, unless it is there", 0},
     {"reason", KEY_REASON, "TEXT", 0, "What the record says why", 0},
     {0}};
 
@@ -72,6 +82,9 @@ static void token_check(struct argp_state *state, const struct token_input *inpu
     if (strcmp(input->verb, "revoke") == 0 && input->name == NULL) {
         argp_error(state, "the name of a token is expected; 'token list' lists them");
     }
+    if (strcmp(input->verb, "create") != 0 && input->from_file != NULL) {
+        argp_error(state, "--from-file is for create only");
+    }
     if (strcmp(input->verb, "create") == 0 &&
         wire_token_request_check(&input->request, &error) != DEFT_OK) {
         argp_error(state, "--%s", error.text);
@@ -100,6 +113,9 @@ static error_t token_parse(int key, char *argument, struct argp_state *state) {
         return 0;
     case KEY_EXPIRES:
         token_expires(state, argument, &request->expires_in_s);
+        return 0;
+    case KEY_FROM_FILE:
+        input->from_file = argument;
         return 0;
     case KEY_REASON:
         input->reason = argument;
@@ -148,6 +164,46 @@ static void token_print_list(const struct wire_tokens *tokens) {
     }
 }
 
+/* The first line of the file. */
+static enum deft_status token_read(const char *path, char out[WIRE_SECRET_BYTES],
+                                   struct deft_error *error) {
+    FILE *file = fopen(path, "re");
+    out[0] = '\0';
+    if (file == NULL || (fgets(out, WIRE_SECRET_BYTES, file) == NULL && ferror(file))) {
+        int code = errno;
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+        return deft_fail(error, DEFT_IO, code, "%s cannot be read: %s", path,
+                         strerrordesc_np(code));
+    }
+    (void)fclose(file);
+    out[strcspn(out, "\r\n")] = '\0';
+    return DEFT_OK;
+}
+
+static enum deft_status token_adopt(const struct token_input *input, struct store *store,
+                                    const struct access_cause *cause, struct deft_error *error) {
+    char secret[WIRE_SECRET_BYTES];
+    struct wire_token token = {0};
+    int is_new = 0;
+    enum deft_status status = token_read(input->from_file, secret, error);
+    if (status == DEFT_OK) {
+        status = access_adopt(store, &input->request, secret, cause, &token, &is_new, error);
+        if (status != DEFT_OK && error->text[0] != '\0') {
+            struct deft_error told = *error;
+            status = deft_fail(error, status, told.backend_code, "%s: %.400s", input->from_file,
+                               told.text);
+        }
+    }
+    if (status == DEFT_OK) {
+        (void)printf("%s %s, %s\n", token.name, is_new ? "is made" : "is there", token.state);
+    }
+    explicit_bzero(secret, sizeof(secret));
+    explicit_bzero(&token, sizeof(token));
+    return status;
+}
+
 static enum deft_status token_do(const struct token_input *input, struct store *store,
                                  struct deft_error *error) {
     char who[STORE_TOKEN_NAME_BYTES];
@@ -159,7 +215,9 @@ static enum deft_status token_do(const struct token_input *input, struct store *
                                        .reason = input->reason != NULL ? input->reason : ""};
     enum deft_status status = DEFT_OK;
     (void)snprintf(who, sizeof(who), "local:%.50s", user != NULL ? user->pw_name : "?");
-    if (strcmp(input->verb, "create") == 0) {
+    if (strcmp(input->verb, "create") == 0 && input->from_file != NULL) {
+        status = token_adopt(input, store, &cause, error);
+    } else if (strcmp(input->verb, "create") == 0) {
         status = access_create(store, &input->request, &cause, &token, error);
         if (status == DEFT_OK) {
             (void)printf("%s\n", token.token);
@@ -191,7 +249,8 @@ int token_main(int argc, char **argv) {
         .args_doc = "create|list|revoke [NAME]",
         .doc = "Makes, lists and revokes access tokens in the controller's database. A controller "
                "that runs knows of it within a second. create prints the token on standard output, "
-               "once: only its hash is kept."};
+               "once: only its hash is kept. With --from-file it stores a token that is there, "
+               "under the name and a part of its hash, and doing so again changes nothing."};
     struct token_input input = {0};
     struct store *store = NULL;
     struct deft_error error = {0};

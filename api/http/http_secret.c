@@ -6,19 +6,20 @@
 
 #define SECRET_RANDOM_BYTES 32u
 static const char secret_prefix[] = "deft_";
+static const char secret_digits[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /* base64url of whole and half groups, RFC 4648 section 5. */
 static void secret_print(const uint8_t bytes[SECRET_RANDOM_BYTES], char *out) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     uint32_t held = 0;
     unsigned n_bits = 0;
     for (size_t i = 0; i < SECRET_RANDOM_BYTES; i++) {
         held = held << 8 | bytes[i];
         for (n_bits += 8; n_bits >= 6; n_bits -= 6) {
-            *out++ = digits[held >> (n_bits - 6) & 63u];
+            *out++ = secret_digits[held >> (n_bits - 6) & 63u];
         }
     }
-    *out++ = digits[held << (6 - n_bits) & 63u];
+    *out++ = secret_digits[held << (6 - n_bits) & 63u];
     *out = '\0';
 }
 
@@ -33,6 +34,12 @@ enum deft_status http_secret_make(char out[HTTP_SECRET_BYTES], struct deft_error
     secret_print(bytes, out + sizeof(secret_prefix) - 1);
     http_secret_wipe(bytes, sizeof(bytes));
     return DEFT_OK;
+}
+
+int http_secret_is_text(const char *text) {
+    size_t n_prefix = sizeof(secret_prefix) - 1;
+    return strlen(text) == HTTP_SECRET_BYTES - 1 && strncmp(text, secret_prefix, n_prefix) == 0 &&
+           strspn(text + n_prefix, secret_digits) == HTTP_SECRET_BYTES - 1 - n_prefix;
 }
 
 enum deft_status http_secret_hash(const char *secret, size_t n_bytes, uint8_t out[HTTP_SECRET_HASH],

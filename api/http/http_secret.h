@@ -14,6 +14,8 @@
 /* DEFT_IO when the system has no randomness. */
 DEFT_NODISCARD enum deft_status http_secret_make(char out[HTTP_SECRET_BYTES],
                                                  struct deft_error *error);
+/* 1 when the text has the form of a secret, whoever made it. */
+int http_secret_is_text(const char *text);
 /* SHA-256. A secret of 256 random bits cannot be guessed from its hash, so nothing slower is
  * needed. */
 DEFT_NODISCARD enum deft_status http_secret_hash(const char *secret, size_t n_bytes,

@@ -1,5 +1,6 @@
 /* Who may do what with a controller: tokens made beside it and through it, what each role is
  * allowed, what is recorded, and when it refuses to start. */
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -454,6 +455,59 @@ static void half_of_a_tls_setup_is_refused(void **unused) {
     expect_refusal(empty, 1, "is not a chain");
 }
 
+static void write_secret(const char *path, const char *text) {
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fprintf(file, "%s\n", text) > 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* What a chart's Secret has, at every start. */
+static void a_token_from_a_file_is_stored_once(void **unused) {
+    static const char secret[] = "deft_0123456789abcdefghijABCDEFGHIJ0123456789-_x";
+    static const char *const unfit[] = {"", "deft_short",
+                                        "0123456789abcdefghijABCDEFGHIJ0123456789-_xdeft_",
+                                        "deft_0123456789abcdefghijABCDEFGHIJ0123456789-_xy",
+                                        "deft_0123456789abcdefghijABCDEFGHIJ0123456789-_ "};
+    struct controller c;
+    char path[PATH_MAX];
+    char name[64] = "";
+    (void)unused;
+    controller_child_prepare(&c, NULL);
+    (void)snprintf(path, sizeof(path), "%.3900s.secret", c.db);
+    const char *words[] = {"create",   "--name",      "chart", "--role",
+                           "operator", "--from-file", path,    NULL};
+    write_secret(path, secret);
+    char *first = run_token(&c, 0, words);
+    assert_int_equal(strncmp(first, "chart-", 6), 0);
+    assert_non_null(strstr(first, " is made, live\n"));
+    assert_null(strstr(first, secret));
+    memcpy(name, first, strcspn(first, " "));
+    free(first);
+    char *again = run_token(&c, 0, words);
+    assert_non_null(strstr(again, " is there, live\n"));
+    free(again);
+    controller_child_launch(&c);
+    assert_int_equal(ask(&c, secret, "GET", "/api/v1/tokens", NULL, NULL), 200);
+    const char *end[] = {"revoke", name, NULL};
+    free(run_token(&c, 0, end));
+    again = run_token(&c, 0, words); /* it does not come back */
+    assert_non_null(strstr(again, " is there, revoked\n"));
+    free(again);
+    await_status(&c, secret, 401);
+    words[4] = "viewer"; /* nor as something else */
+    free(run_token(&c, 1, words));
+    for (size_t i = 0; i < sizeof(unfit) / sizeof(unfit[0]); i++) {
+        write_secret(path, unfit[i]);
+        char *said = run_token(&c, 1, words);
+        assert_non_null(strstr(said, "43 random letters, digits, - or _"));
+        free(said);
+    }
+    (void)unlink(path);
+    free(run_token(&c, 1, words));
+    controller_child_stop(&c);
+}
+
 static void wrong_token_commands_are_refused(void **unused) {
     static const char *const none[] = {NULL};
     static const char *const unknown[] = {"destroy", NULL};
@@ -484,6 +538,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(changes_are_recorded_with_who_and_why),
     cmocka_unit_test(other_hosts_are_served_with_a_token_only),
     cmocka_unit_test(half_of_a_tls_setup_is_refused),
+    cmocka_unit_test(a_token_from_a_file_is_stored_once),
     cmocka_unit_test(wrong_token_commands_are_refused),
 };
 TESTING_MAIN(cases)
