@@ -6,7 +6,9 @@ set(DEFT_WITH_TORCH AUTO CACHE STRING
   "Tests of the PyTorch package (need DEFT_PYTHON with torch): AUTO, ON or OFF")
 set(DEFT_WITH_SLURM AUTO CACHE STRING
   "Plug-in for Slurm (needs slurm/spank.h): AUTO, ON or OFF")
-foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER DEFT_WITH_TORCH DEFT_WITH_SLURM)
+set(DEFT_WITH_WEB AUTO CACHE STRING
+  "Dashboard of the controller (needs Node.js and npm): AUTO, ON or OFF")
+foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER DEFT_WITH_TORCH DEFT_WITH_SLURM DEFT_WITH_WEB)
   set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
   if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${option} is '${${option}}', expected AUTO, ON or OFF")

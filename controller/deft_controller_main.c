@@ -23,6 +23,7 @@
 #include "listen_options.h"
 #include "replay.h"
 #include "service.h"
+#include "service_changes.h"
 #include "store/store.h"
 #include "token_main.h"
 #include "webhook.h"
@@ -177,6 +178,7 @@ static void main_wait(struct main_parts *parts) {
             return;
         }
         main_look_at_tokens(parts);
+        service_changes_tick(parts->service.changes);
     }
 }
 
@@ -225,6 +227,9 @@ static enum deft_status main_serve(struct main_parts *parts, struct deft_error *
         status = jobs_start(&jobs, &service->jobs, error);
     }
     if (status == DEFT_OK) {
+        status = service_changes_open(service->jobs, &service->changes, error);
+    }
+    if (status == DEFT_OK) {
         listen_fill(&options->listen, service->tls, &http);
         status = http_server_start(&http, &parts->server, error);
     }
@@ -263,6 +268,7 @@ static enum deft_status main_run(struct config *config, struct log *log, const s
     }
     webhook_stop(parts.webhook);
     http_server_stop(parts.server);
+    service_changes_close(service->changes);
     jobs_stop(service->jobs);
     access_close(service->access);
     store_close(service->store);

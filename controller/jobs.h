@@ -119,4 +119,10 @@ void jobs_each(struct jobs *jobs, jobs_each_fn found, void *context);
 DEFT_NODISCARD enum deft_status jobs_profile(struct jobs *jobs, int64_t incarnation, char **out,
                                              struct deft_error *error);
 
+/* The deft.timeline/1 of a plan of the incarnation, on that profile; malloc'ed. DEFT_NOT_FOUND:
+ * there is no such plan, or no profile; DEFT_MISMATCH: it does not fit the profile. */
+DEFT_NODISCARD enum deft_status jobs_timeline(struct jobs *jobs, struct store *store,
+                                              int64_t incarnation, uint64_t seq, char **out,
+                                              struct deft_error *error);
+
 #endif

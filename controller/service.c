@@ -8,6 +8,7 @@ const struct http_route service_routes[] = {
     {"GET", "/api/v1/incarnations/{id}/events", service_agent_events, SERVICE_AGENT},
     {"GET", "/api/v1/jobs", service_view_jobs, SERVICE_VIEWER},
     {"GET", "/api/v1/jobs/{job}", service_view_job, SERVICE_VIEWER},
+    {"GET", "/api/v1/jobs/{job}/changes", service_view_changes, SERVICE_VIEWER},
     {"DELETE", "/api/v1/jobs/{job}", service_admin_remove, SERVICE_OPERATOR},
     {"PUT", "/api/v1/jobs/{job}/mode", service_admin_mode, SERVICE_OPERATOR},
     {"PUT", "/api/v1/jobs/{job}/limits", service_admin_limits, SERVICE_OPERATOR},
@@ -24,6 +25,7 @@ const struct http_route service_routes[] = {
     {"GET", "/api/v1/incarnations/{id}/profile", service_view_profile, SERVICE_VIEWER},
     {"GET", "/api/v1/plans/{id}", service_view_plan, SERVICE_VIEWER},
     {"GET", "/api/v1/plans/{id}/explain", service_view_explain, SERVICE_VIEWER},
+    {"GET", "/api/v1/plans/{id}/timeline", service_view_timeline, SERVICE_VIEWER},
     {"POST", "/api/v1/simulate", service_simulate, SERVICE_VIEWER},
     {"GET", "/api/v1/tokens", service_token_list, SERVICE_OPERATOR},
     {"POST", "/api/v1/tokens", service_token_create, SERVICE_OPERATOR},
@@ -34,6 +36,7 @@ const struct http_route service_routes[] = {
     {"GET", "/healthz", service_health, SERVICE_NOBODY},
     {"GET", "/readyz", service_ready, SERVICE_NOBODY},
     {"GET", "/openapi.yaml", service_spec, SERVICE_NOBODY},
+    {"GET", "/assets/{name}", service_asset, SERVICE_NOBODY},
     {"GET", "/", service_index, SERVICE_NOBODY},
 };
 const size_t service_n_routes = sizeof(service_routes) / sizeof(service_routes[0]);

@@ -19,12 +19,14 @@ enum service_need {
 };
 
 struct config;
+struct service_changes;
 
 struct service {
     struct store *store;
     struct jobs *jobs;
     struct access *access;
     struct config *config;
+    struct service_changes *changes;
     int wants_certificates;   /* of clients */
     unsigned n_metric_jobs;   /* running jobs with metrics of their own, at most */
     struct http_tls *tls;     /* NULL: plain */

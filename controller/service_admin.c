@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "service_answer.h"
-#include "service_openapi.h"
 #include "wire/wire_health.h"
 
 /* A writer that has been at one batch for so long, or a tuner that has not come round, is stuck:
@@ -173,20 +172,4 @@ void service_ready(struct http_request *request, void *context) {
     } else {
         http_respond(request, 200, "application/json", ready, sizeof(ready) - 1);
     }
-}
-
-/* --- pages
- * ----------------------------------------------------------------------------------------
- */
-
-void service_spec(struct http_request *request, void *context) {
-    (void)context;
-    http_respond_tagged(request, "application/yaml", service_openapi, strlen(service_openapi));
-}
-
-void service_index(struct http_request *request, void *context) {
-    static const char index[] = "{\"name\":\"deft-controller\",\"version\":\"" DEFT_VERSION_TEXT
-                                "\",\"api\":\"/api/v1\",\"specification\":\"/openapi.yaml\"}";
-    (void)context;
-    http_respond_tagged(request, "application/json", index, sizeof(index) - 1);
 }

@@ -60,6 +60,8 @@ void service_view_decisions(struct http_request *request, void *context);
 void service_view_profile(struct http_request *request, void *context);
 void service_view_plan(struct http_request *request, void *context);
 void service_view_explain(struct http_request *request, void *context);
+void service_view_timeline(struct http_request *request, void *context);
+void service_view_changes(struct http_request *request, void *context);
 void service_admin_mode(struct http_request *request, void *context);
 void service_admin_limits(struct http_request *request, void *context);
 void service_admin_remove(struct http_request *request, void *context);
@@ -75,8 +77,9 @@ void service_audit_list(struct http_request *request, void *context);
 void service_config(struct http_request *request, void *context);
 void service_metrics(struct http_request *request, void *context);
 void service_index(struct http_request *request, void *context);
+void service_asset(struct http_request *request, void *context);
+void service_spec(struct http_request *request, void *context);
 void service_health(struct http_request *request, void *context);
 void service_ready(struct http_request *request, void *context);
-void service_spec(struct http_request *request, void *context);
 
 #endif

@@ -167,14 +167,22 @@ void service_view_profile(struct http_request *request, void *context) {
     }
 }
 
+/* 0: a problem was answered. */
+static int view_plan_id(struct http_request *request, int64_t *out_incarnation, uint64_t *out_seq) {
+    const char *id = http_request_param(request, "id");
+    if (store_plan_id_parse(id, out_incarnation, out_seq) != DEFT_OK) {
+        http_respond_problem(request, 404, "not_found", NULL, "there is no plan '%.64s'", id);
+        return 0;
+    }
+    return 1;
+}
+
 static void view_plan(struct http_request *request, struct service *service, int explain) {
     struct json_out out = {0};
     struct deft_error error = {0};
     int64_t incarnation = 0;
     uint64_t seq = 0;
-    const char *id = http_request_param(request, "id");
-    if (store_plan_id_parse(id, &incarnation, &seq) != DEFT_OK) {
-        http_respond_problem(request, 404, "not_found", NULL, "there is no plan '%.64s'", id);
+    if (!view_plan_id(request, &incarnation, &seq)) {
         return;
     }
     json_out_begin_object(&out, NULL);
@@ -190,4 +198,17 @@ void service_view_plan(struct http_request *request, void *context) {
 
 void service_view_explain(struct http_request *request, void *context) {
     view_plan(request, context, 1);
+}
+
+void service_view_timeline(struct http_request *request, void *context) {
+    struct service *service = context;
+    struct deft_error error = {0};
+    int64_t incarnation = 0;
+    uint64_t seq = 0;
+    char *text = NULL;
+    if (view_plan_id(request, &incarnation, &seq)) {
+        enum deft_status status =
+            jobs_timeline(service->jobs, service->store, incarnation, seq, &text, &error);
+        service_answer_kept(request, status, text, &error);
+    }
 }

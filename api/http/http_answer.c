@@ -23,8 +23,10 @@ void http_answer_common(struct MHD_Response *response, int status, int64_t wait_
     answer_header(response, "X-Content-Type-Options", "nosniff");
     answer_header(response, "Referrer-Policy", "no-referrer");
     answer_header(response, "Cross-Origin-Resource-Policy", "same-origin");
-    answer_header(response, "Content-Security-Policy",
-                  "default-src 'none'; frame-ancestors 'none'");
+    if (MHD_get_response_header(response, "Content-Security-Policy") == NULL) {
+        answer_header(response, "Content-Security-Policy",
+                      "default-src 'none'; frame-ancestors 'none'");
+    }
     if (MHD_get_response_header(response, "Cache-Control") == NULL) {
         answer_header(response, "Cache-Control", "no-store");
     }
@@ -171,6 +173,69 @@ void http_respond_tagged(struct http_request *request, const char *content_type,
     }
     answer_send(request, status, response, n_bytes, 0);
 }
+
+/* --- pages ------------------------------------------------------------------------------------ */
+
+/* A page runs what lies beside it and talks to where it came from. Pictures are what it draws. */
+static const char answer_page_policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+/* As it lies there, or unpacked for who does not take gzip. */
+static struct MHD_Response *answer_page_body(const struct http_request *request,
+                                             const struct http_page *page, size_t *n_bytes) {
+    char *plain = NULL;
+    struct MHD_Response *response = NULL;
+    if (request->takes_gzip) {
+        *n_bytes = page->n_packed;
+        response = MHD_create_response_from_buffer(page->n_packed, (void *)(uintptr_t)page->packed,
+                                                   MHD_RESPMEM_PERSISTENT);
+        if (response != NULL) {
+            answer_header(response, "Content-Encoding", "gzip");
+        }
+    } else if (http_gzip_unpack((const char *)page->packed, page->n_packed, page->n_bytes, &plain,
+                                n_bytes) == DEFT_OK) {
+        response = MHD_create_response_from_buffer(*n_bytes, plain, MHD_RESPMEM_MUST_FREE);
+        if (response == NULL) {
+            free(plain);
+        }
+    }
+    return response;
+}
+
+void http_respond_page(struct http_request *request, const struct http_page *page) {
+    char tag[ANSWER_TAG_BYTES];
+    char weak[ANSWER_TAG_BYTES + 2];
+    const char *known = http_request_header(request, "If-None-Match");
+    int status = MHD_HTTP_OK;
+    size_t n_bytes = 0;
+    struct MHD_Response *response;
+    (void)snprintf(tag, sizeof(tag), "\"%.*s\"", (int)(ANSWER_TAG_BYTES - 3), page->tag);
+    (void)snprintf(weak, sizeof(weak), "W/%s", tag);
+    if (known != NULL && http_head_matches(known, tag)) {
+        status = MHD_HTTP_NOT_MODIFIED;
+        response = answer_empty();
+    } else {
+        response = answer_page_body(request, page, &n_bytes);
+    }
+    if (response == NULL) {
+        http_respond_problem(request, 503, "no_memory", NULL, "there is no memory for the page");
+        return;
+    }
+    answer_header(response, "Content-Security-Policy", answer_page_policy);
+    answer_header(response, "Cross-Origin-Opener-Policy", "same-origin");
+    answer_header(response, "ETag", weak);
+    answer_header(response, "Vary",
+                  page->is_immutable ? "Accept-Encoding" : "Accept, Accept-Encoding");
+    answer_header(response, "Cache-Control",
+                  page->is_immutable ? "public, max-age=31536000, immutable" : "no-cache");
+    if (status == MHD_HTTP_OK) {
+        answer_header(response, "Content-Type", page->content_type);
+    }
+    answer_send(request, status, response, n_bytes, 0);
+}
+
+/* --- problems --------------------------------------------------------------------------------- */
 
 struct MHD_Response *http_answer_problem(int status, const char *code, const char *field,
                                          const char *detail) {

@@ -143,6 +143,17 @@ void http_respond(struct http_request *request, int status, const char *content_
  * each time, by nobody but the client kept. Not for deferred requests. */
 void http_respond_tagged(struct http_request *request, const char *content_type, const void *body,
                          size_t n_bytes);
+/* Part of a page: packed by the build, and allowed to run the scripts beside it. */
+struct http_page {
+    const char *content_type;
+    const char *tag;             /* hexadecimal digits of what is in it */
+    const unsigned char *packed; /* gzip; it outlives the server */
+    size_t n_packed;
+    size_t n_bytes;   /* unpacked */
+    int is_immutable; /* its name is made of what is in it: clients may keep it for ever */
+};
+/* 200 with the page, or 304 if the client has it already. Not for deferred requests. */
+void http_respond_page(struct http_request *request, const struct http_page *page);
 void http_respond_problem(struct http_request *request, int status, const char *code,
                           const char *field, const char *detail_format, ...) DEFT_PRINTF(5, 6);
 /* The same, asking the client to wait that long, in whole seconds. */

@@ -155,9 +155,9 @@ class Controller:
 
     @staticmethod
     def read_events(answer):
-        """The first of a stream, up to the mode, which is the last of what is there at once."""
+        """The first of a stream, up to the mode or the job: the last of what is there at once."""
         text = b""
-        while b"event: mode" not in text or not text.endswith(b"\n\n"):
+        while not (b"event: mode" in text or b"event: job" in text) or not text.endswith(b"\n\n"):
             got = answer.read1(65536)
             assert got, f"the stream has ended: {text!r}"
             text += got
