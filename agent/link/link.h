@@ -12,6 +12,7 @@
 #include <deft/deft.h>
 #include <deft/status.h>
 
+struct device; /* device.h */
 struct link;
 
 /* Values of link ops. SUM takes the four floating dtypes, MAX takes LINK_I64 only. */
@@ -30,6 +31,7 @@ struct link_op {
      * done, e.g. to compute norms while the data is warm. NULL is fine. Not called on failure. */
     void (*landed)(struct link_op *op);
     void *owner; /* for `landed` */
+    void *ready; /* mark of the device (device.h) behind which `data` may be read; NULL: at once */
 
     int32_t state;           /* (link) atomic, enum link_op_state: read it through link_test */
     enum deft_status status; /* (link) valid once done */
@@ -37,6 +39,7 @@ struct link_op {
     int64_t start_ns;        /* (link) */
     int64_t end_ns;          /* (link) */
     struct link_op *next;    /* (link) queue */
+    void *ticket;            /* (link) */
 };
 enum link_op_state { LINK_OP_IDLE = 0, LINK_OP_QUEUED = 1, LINK_OP_DONE = 2 };
 
@@ -50,11 +53,16 @@ struct link_world {
     int64_t connect_timeout_ns;
     int64_t op_timeout_ns; /* a single op may take this long before it fails with DEFT_TIMEOUT */
     int one_at_a_time;     /* no op may start before the one before has ended */
+    struct device *device; /* where the data of ops is; NULL: in host memory */
 };
 
 struct link_ops {
-    const char *backend; /* "gloo", "mem" */
-    /* `name` is what follows the colon: an interface for gloo, a fabric for mem. Collective. */
+    const char *backend; /* "gloo", "nccl", "mem" */
+    /* Whether this process and `device` have what `open` needs, before the ranks meet; NULL: they
+     * have. */
+    enum deft_status (*check)(const struct device *device, struct deft_error *error);
+    /* `name` is what follows the colon: an interface for gloo and nccl (which takes "" for any), a
+     * fabric for mem. Collective. */
     enum deft_status (*open)(const char *name, const struct link_world *world, struct link **out,
                              struct deft_error *error);
     /* Never blocks on the network. */
@@ -62,6 +70,9 @@ struct link_ops {
     /* Waits until `op` is done or until `deadline_ns` (monotonic; INT64_MAX: no end). Returns the
      * op's status, DEFT_TIMEOUT when the deadline passed, or the link's failure. */
     enum deft_status (*wait)(struct link *link, struct link_op *op, int64_t deadline_ns);
+    /* Makes all that is queued on the device's `stream` from now on wait for `op`, and returns at
+     * once. NULL: a link of host memory, whose ops only a host can wait for. */
+    enum deft_status (*order)(struct link *link, struct link_op *op, void *stream);
     /* Fails everything queued and everything posted later with `reason`; wakes all waiters. Any
      * thread. Idempotent: the first reason stays. */
     void (*abort)(struct link *link, const struct deft_error *reason);
@@ -83,6 +94,12 @@ extern const struct link_ops link_mem;
 #ifdef DEFT_WITH_GLOO
 extern const struct link_ops link_gloo;
 #endif
+#ifdef DEFT_WITH_CUDA
+extern const struct link_ops link_nccl;
+#endif
+/* A link of host memory for data on world->device: copies it through pinned memory on streams of
+ * its own. Opened as "BACKEND:NAME" of the other link. */
+extern const struct link_ops link_stage;
 /* By backend name; NULL when this build has none of that name. */
 const struct link_ops *link_backend(const char *backend);
 

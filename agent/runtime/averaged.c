@@ -19,16 +19,16 @@ static uint8_t *averaged_weights(const struct deft_runtime *rt, const struct eng
 void averaged_save(const struct deft_runtime *rt, uint8_t *flat) {
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
         const struct gradspace_tensor *tensor = &rt->space.tensors[i];
-        memcpy(flat + tensor->offset_bytes, tensor->parameters,
-               (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+        rt->device->ops->move(rt->device, flat + tensor->offset_bytes, tensor->parameters,
+                              (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
     }
 }
 
 void averaged_restore(const struct deft_runtime *rt, const uint8_t *flat) {
     for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
         const struct gradspace_tensor *tensor = &rt->space.tensors[i];
-        memcpy(tensor->parameters, flat + tensor->offset_bytes,
-               (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+        rt->device->ops->move(rt->device, tensor->parameters, flat + tensor->offset_bytes,
+                              (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
     }
 }
 

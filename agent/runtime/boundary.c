@@ -19,6 +19,10 @@
 enum deft_status boundary_wait(struct deft_runtime *rt, struct engine_op *op,
                                struct deft_error *error) {
     const struct runtime_link *link = &rt->links[op->link];
+    if (link->ops->order != NULL) { /* the device waits, not this thread */
+        enum deft_status status = link->ops->order(link->link, &op->link_op, rt->stream);
+        return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
+    }
     if (link_test(&op->link_op) && op->link_op.status == DEFT_OK) {
         return DEFT_OK;
     }
@@ -31,7 +35,7 @@ enum deft_status boundary_wait(struct deft_runtime *rt, struct engine_op *op,
     return DEFT_OK;
 }
 
-void boundary_retire(struct deft_runtime *rt, struct engine_op *op) {
+void boundary_tell(struct deft_runtime *rt, const struct engine_op *op) {
     struct ipc_op done = {.iteration = op->end_iteration,
                           .bytes = op->link_op.elements * dsched_dtype_bytes(op->dtype),
                           .bucket = op->bucket,
@@ -39,9 +43,17 @@ void boundary_retire(struct deft_runtime *rt, struct engine_op *op) {
                           .posted_ns = op->link_op.posted_ns - rt->clock_origin_ns,
                           .start_ns = op->link_op.start_ns - rt->clock_origin_ns,
                           .end_ns = op->link_op.end_ns - rt->clock_origin_ns};
-    rt->record.bytes += done.bytes;
-    op->in_flight = 0;
     ring_put(&rt->ops, &done);
+}
+
+void boundary_retire(struct deft_runtime *rt, struct engine_op *op) {
+    rt->record.bytes += op->link_op.elements * dsched_dtype_bytes(op->dtype);
+    op->in_flight = 0;
+    if (link_test(&op->link_op)) {
+        boundary_tell(rt, op);
+    } else {
+        op->is_untold = 1;
+    }
 }
 
 void boundary_add(double *figure, double more) {
@@ -56,8 +68,9 @@ static void boundary_undo_previews(struct deft_runtime *rt) {
     for (uint32_t i = 0; engine->anchor != NULL && i < rt->space.n_tensors; i++) {
         const struct gradspace_tensor *tensor = &rt->space.tensors[i];
         if (engine->previewed[i]) {
-            memcpy(tensor->parameters, engine->anchor + tensor->offset_bytes,
-                   (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+            rt->device->ops->move(rt->device, tensor->parameters,
+                                  engine->anchor + tensor->offset_bytes,
+                                  (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
             engine->previewed[i] = 0;
         }
     }
@@ -95,14 +108,18 @@ static uint8_t *boundary_given(const struct deft_runtime *rt, uint32_t id) {
 static double boundary_write_back(struct deft_runtime *rt, const struct engine_op *op) {
     const struct engine *engine = rt->engine;
     const struct engine_bucket *bucket = &engine->buckets[op->bucket];
+    const struct device_ops *device = rt->device->ops;
+    enum deft_dtype dtype = (enum deft_dtype)bucket->dtype;
     const uint8_t *flat = engine_lane_of(engine, op->generation)->flat;
     double sum = 0;
     for (uint32_t p = 0; p < bucket->n_pieces; p++) {
         const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
         uint8_t *given = boundary_given(rt, piece->tensor);
-        sum += given != NULL ? kernels_copy(bucket->dtype, given + piece->tensor_bytes,
-                                            flat + piece->flat_bytes, piece->n, 1.0)
-                             : kernels_norm(bucket->dtype, flat + piece->flat_bytes, piece->n);
+        sum += given != NULL
+                   ? device->copy(rt->device, dtype, given + piece->tensor_bytes,
+                                  flat + piece->flat_bytes, piece->n, 1.0, DEVICE_NORM_MEAN)
+                   : device->norm(rt->device, dtype, flat + piece->flat_bytes, piece->n,
+                                  DEVICE_NORM_MEAN);
     }
     return sum;
 }
@@ -123,6 +140,10 @@ static enum deft_status boundary_await(struct deft_runtime *rt, struct deft_erro
         }
         if (engine->writes_back) {
             op->landed_sq = boundary_write_back(rt, op);
+        } else if (rt->device->ops->is_async) {
+            op->landed_sq =
+                rt->device->ops->norm(rt->device, (enum deft_dtype)op->dtype, op->link_op.data,
+                                      op->link_op.elements, DEVICE_NORM_MEAN);
         }
         if (!isfinite(op->landed_sq)) {
             engine->lane_bad[boundary_lane_number(engine, op)] = 1;
@@ -132,7 +153,8 @@ static enum deft_status boundary_await(struct deft_runtime *rt, struct deft_erro
     }
     for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
         const struct engine_op *op = engine->due[b];
-        if (op != NULL && !engine->lane_bad[boundary_lane_number(engine, op)]) {
+        if (op != NULL && !engine->lane_bad[boundary_lane_number(engine, op)] &&
+            !rt->device->ops->is_async) {
             boundary_add(&rt->record.grad_sq_mean, op->landed_sq);
         }
     }
@@ -158,8 +180,8 @@ static void *boundary_landed_gradient(struct deft_runtime *rt, uint32_t id) {
         return boundary_given(rt, id);
     }
     if (op->merged != op->planned) { /* a drain cut the generation short: still the mean */
-        kernels_scale(tensor->dtype, gradient, tensor->elements,
-                      (double)op->planned / (double)op->merged);
+        rt->device->ops->scale(rt->device, (enum deft_dtype)tensor->dtype, gradient,
+                               tensor->elements, (double)op->planned / (double)op->merged);
     }
     return gradient;
 }
@@ -197,6 +219,24 @@ static void boundary_retire_due(struct deft_runtime *rt) {
  * DEFT_DONE hands out
  * ------------------------------------------------------------------------------- */
 
+/* A device tells of an iteration when it has passed it, so these are of an earlier one; what is
+ * not finite is known too late to be left out (docs/gpu.md). */
+static void boundary_take_figures(struct deft_runtime *rt) {
+    struct device_figures figures;
+    rt->device->ops->stamp(rt->device, DEVICE_BOUNDARY);
+    rt->record.grad_sq_local = NAN;
+    if (rt->device->ops->collect(rt->device, &figures)) {
+        rt->record.grad_sq_local = figures.norms[DEVICE_NORM_LOCAL];
+        if (figures.norms[DEVICE_NORM_MEAN] != 0) {
+            rt->record.grad_sq_mean = figures.norms[DEVICE_NORM_MEAN];
+        }
+        if (figures.forward_ns != 0 && figures.backward_ns != 0) {
+            rt->record.forward_ns = figures.forward_ns;
+            rt->record.backward_ns = figures.backward_ns;
+        }
+    }
+}
+
 static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error *error) {
     if (rt->n_given != rt->space.n_tensors) {
         uint32_t i = 0;
@@ -217,6 +257,10 @@ static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error
     rt->record.backward_ns = rt->boundary_ns - rt->backward_ns;
     rt->record.learning_rate = rt->learning_rate;
     rt->own_bad = !isfinite(rt->record.grad_sq_local);
+    if (rt->device->ops->is_async) {
+        boundary_take_figures(rt);
+        rt->own_bad = 0;
+    }
     memset(&rt->update, 0, sizeof(rt->update));
     rt->update.iteration = rt->iteration;
     rt->n_readiness++;
@@ -269,8 +313,8 @@ static enum deft_status boundary_preview(struct deft_runtime *rt) {
             rt->gradients[i] = NULL;
             continue;
         }
-        memcpy(engine->anchor + tensor->offset_bytes, tensor->parameters,
-               (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+        rt->device->ops->move(rt->device, engine->anchor + tensor->offset_bytes, tensor->parameters,
+                              (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
         engine->previewed[i] = 1;
         n++;
     }
@@ -336,6 +380,29 @@ static void boundary_leave(struct deft_runtime *rt) {
     mailbox_retire(&rt->mailbox, old);
 }
 
+/* Nothing of the old plan may be under way on a device when its memory goes; and who drains reads
+ * parameters next. The only place between commit and close where a host waits for its device. */
+static enum deft_status boundary_settle_device(struct deft_runtime *rt, struct deft_error *error) {
+    const struct engine *engine = rt->engine;
+    for (uint32_t i = 0; rt->device->ops->is_async && i < engine->n_lanes * engine->plan.n_buckets;
+         i++) {
+        struct engine_op *op =
+            &engine->lanes[i / engine->plan.n_buckets].ops[i % engine->plan.n_buckets];
+        const struct runtime_link *link = &rt->links[op->link];
+        if (!op->is_untold) {
+            continue;
+        }
+        enum deft_status status = link->ops->wait(link->link, &op->link_op, INT64_MAX);
+        if (status != DEFT_OK) {
+            return failure_from_link(rt, link, status, error);
+        }
+        boundary_tell(rt, op);
+        op->is_untold = 0;
+    }
+    rt->device->ops->settle(rt->device);
+    return DEFT_OK;
+}
+
 static enum deft_status boundary_drain_next(struct deft_runtime *rt, struct deft_error *error) {
     struct engine *engine = rt->engine;
     enum deft_status status = DEFT_OK;
@@ -355,6 +422,7 @@ static enum deft_status boundary_drain_next(struct deft_runtime *rt, struct deft
             return status;
         }
         boundary_undo_previews(rt);
+        status = boundary_settle_device(rt, error);
         engine_rewind(engine);
     }
     if (status == DEFT_OK && rt->switching) {
@@ -466,6 +534,9 @@ static enum deft_status boundary_run(struct deft_runtime *rt, struct deft_update
     rt->update.action = DEFT_DONE;
     do {
         enum deft_status status = boundary_phase(rt, error);
+        if (status == DEFT_OK) {
+            status = failure_from_device(rt, error);
+        }
         if (status != DEFT_OK) {
             return status;
         }

@@ -3,13 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "runtime/kernels.h"
-
-/* Passes over a whole model touch one page after the other: large pages save most of the look-ups.
- */
-#define ENGINE_HUGE_PAGE_BYTES ((size_t)2 << 20)
 
 static int engine_keeps_anchor(enum dsched_rule rule) {
     return rule == DSCHED_LOOKAHEAD || rule == DSCHED_AVERAGED;
@@ -60,19 +55,8 @@ static void engine_cut(struct engine *engine, const struct gradspace *space) {
     }
 }
 
-/* Allocated and touched, so that no page is faulted in while training. */
-static void *engine_buffer(size_t n_bytes) {
-    size_t align =
-        n_bytes >= ENGINE_HUGE_PAGE_BYTES ? ENGINE_HUGE_PAGE_BYTES : GRADSPACE_ALIGN_BYTES;
-    size_t rounded = (n_bytes + align - 1) / align * align;
-    void *buffer = aligned_alloc(align, rounded);
-    if (buffer != NULL) {
-        if (align == ENGINE_HUGE_PAGE_BYTES) {
-            (void)madvise(buffer, rounded, MADV_HUGEPAGE); /* a wish: without it only slower */
-        }
-        memset(buffer, 0, rounded);
-    }
-    return buffer;
+static void *engine_buffer(const struct engine *engine, size_t n_bytes) {
+    return engine->device->ops->alloc(engine->device, n_bytes);
 }
 
 /* On the link's thread, while the data is still in its cache. */
@@ -83,6 +67,7 @@ static void engine_landed(struct link_op *link_op) {
 
 /* Ops of a lane that has no memory yet. */
 static int engine_make_ops(struct engine *engine, struct engine_lane *lane) {
+    int is_async = engine->device->ops->is_async;
     lane->ops = calloc(engine->plan.n_buckets, sizeof(*lane->ops));
     if (lane->ops == NULL) {
         return 0;
@@ -95,10 +80,15 @@ static int engine_make_ops(struct engine *engine, struct engine_lane *lane) {
         op->link_op.dtype = (enum link_dtype)op->dtype;
         op->link_op.reduce = LINK_SUM;
         op->link_op.owner = op;
-        /* Under averaged a mark in the data says what is bad; there, and where averages are written
-         * back, norms are taken in the pass that uses the data. */
-        op->link_op.landed =
-            engine->plan.rule == DSCHED_AVERAGED || engine->writes_back ? NULL : engine_landed;
+        /* Under averaged a mark in the data says what is bad; there, where averages are written
+         * back, and on a device whose data no thread sees, norms are taken when it is used. */
+        op->link_op.landed = engine->plan.rule == DSCHED_AVERAGED || engine->writes_back || is_async
+                                 ? NULL
+                                 : engine_landed;
+        op->link_op.ready = engine->device->ops->mark_create(engine->device);
+        if (is_async && op->link_op.ready == NULL) {
+            return 0;
+        }
     }
     return 1;
 }
@@ -138,18 +128,19 @@ static int engine_allocate(struct engine *engine, const struct gradspace *space)
 static int engine_allocate_buffers(struct engine *engine, const struct gradspace *space) {
     for (uint32_t l = 0; l < engine->n_lanes; l++) {
         struct engine_lane *lane = &engine->lanes[l];
-        uint8_t *flat = engine_buffer(space->n_bytes);
+        uint8_t *flat = engine_buffer(engine, space->n_bytes);
         if (flat == NULL) {
             return 0;
         }
         engine_place_lane(engine, lane, flat);
-        lane->own = engine->plan.rule == DSCHED_AVERAGED ? engine_buffer(space->n_bytes) : NULL;
+        lane->own =
+            engine->plan.rule == DSCHED_AVERAGED ? engine_buffer(engine, space->n_bytes) : NULL;
         if (engine->plan.rule == DSCHED_AVERAGED && lane->own == NULL) {
             return 0;
         }
     }
     if (engine_keeps_anchor(engine->plan.rule)) {
-        engine->anchor = engine_buffer(space->n_bytes);
+        engine->anchor = engine_buffer(engine, space->n_bytes);
         return engine->anchor != NULL;
     }
     return 1;
@@ -159,6 +150,9 @@ static int engine_allocate_buffers(struct engine *engine, const struct gradspace
 static struct engine *engine_make(const struct dsched_plan *plan, uint64_t seq,
                                   const struct gradspace *space, int writes_back) {
     struct engine *engine = calloc(1, sizeof(*engine));
+    if (engine != NULL) {
+        engine->device = space->device; /* first, for engine_destroy */
+    }
     if (engine != NULL && dsched_plan_copy(plan, &engine->plan) == DSCHED_OK) {
         engine->seq = seq;
         engine->hash = dsched_plan_hash(plan);
@@ -219,15 +213,19 @@ void engine_destroy(struct engine *engine) {
     }
     engine_destroy(engine->fallback); /* which has none itself */
     for (uint32_t l = 0; engine->lanes != NULL && l < engine->n_lanes; l++) {
-        free(engine->lanes[l].flat);
-        free(engine->lanes[l].own);
-        free(engine->lanes[l].ops);
+        struct engine_lane *lane = &engine->lanes[l];
+        engine->device->ops->release(engine->device, lane->flat);
+        engine->device->ops->release(engine->device, lane->own);
+        for (uint32_t b = 0; lane->ops != NULL && b < engine->plan.n_buckets; b++) {
+            engine->device->ops->mark_destroy(engine->device, lane->ops[b].link_op.ready);
+        }
+        free(lane->ops);
     }
     free(engine->lanes);
     free(engine->buckets);
     free(engine->pieces);
     free(engine->extents);
-    free(engine->anchor);
+    engine->device->ops->release(engine->device, engine->anchor);
     free((void *)engine->due);
     free(engine->lane_bad);
     free(engine->previewed);

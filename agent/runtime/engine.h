@@ -39,7 +39,7 @@ struct engine_extent {
 struct engine_op {
     struct link_op link_op;
     enum dsched_dtype dtype;
-    double landed_sq; /* |sum|^2, written when it lands; non-finite: skip */
+    double landed_sq; /* |sum|^2, written when it lands; non-finite: skip. 0 on other devices */
     double own_sq;    /* averaged: |D|^2 of this rank's own change */
     uint64_t generation;
     uint64_t end_iteration; /* last iteration of its generation */
@@ -49,6 +49,7 @@ struct engine_op {
     uint8_t link;
     uint8_t delay;
     uint8_t in_flight;
+    uint8_t is_untold; /* retired before its times were known: told when it is next posted */
 };
 
 /* Memory of one pending generation; generation g uses lane g % n_lanes. */
@@ -63,6 +64,7 @@ struct engine {
     uint64_t seq;
     uint64_t hash;
     int writes_back;
+    struct device *device; /* of the space */
     struct fuse_limits limits;
     struct engine *fallback; /* what runs when the fuse blows; NULL: there is no fuse */
     uint32_t n_lanes;

@@ -73,6 +73,14 @@ enum deft_status failure_from_link(struct deft_runtime *rt, const struct runtime
     return failure_check(rt, error);
 }
 
+enum deft_status failure_from_device(struct deft_runtime *rt, struct deft_error *error) {
+    if (rt->failure.status == DEFT_OK &&
+        rt->device->ops->failure(rt->device, &rt->failure) != DEFT_OK) {
+        failure_abort_all(rt, &rt->failure);
+    }
+    return failure_check(rt, error);
+}
+
 enum deft_status failure_check(const struct deft_runtime *rt, struct deft_error *error) {
     if (rt->failure.status != DEFT_OK && error != NULL) {
         *error = rt->failure;

@@ -16,6 +16,9 @@ void deft_forward_begin(struct deft_runtime *rt) {
     }
     rt->begin_ns = now_ns;
     rt->backward_ns = now_ns;
+    if (rt->life == RUNTIME_COMMITTED) {
+        rt->device->ops->stamp(rt->device, DEVICE_FORWARD);
+    }
 }
 
 void deft_loss(struct deft_runtime *rt, double loss) {
@@ -30,9 +33,17 @@ void deft_learning_rate(struct deft_runtime *rt, double rate) {
     rt->learning_rate = isfinite(rate) && rate >= 0 ? rate : NAN;
 }
 
+void deft_stream(struct deft_runtime *rt, void *stream) {
+    rt->stream = stream;
+    rt->device->ops->use_stream(rt->device, stream);
+}
+
 void deft_backward_begin(struct deft_runtime *rt) {
     rt->backward_ns = clock_monotonic_ns();
     rt->record.forward_ns = rt->backward_ns - rt->begin_ns;
+    if (rt->life == RUNTIME_COMMITTED) {
+        rt->device->ops->stamp(rt->device, DEVICE_BACKWARD);
+    }
 }
 
 static int gradients_last_of_generation(const struct engine *engine) {
@@ -59,6 +70,13 @@ enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op, u
     struct engine *engine = rt->engine;
     const struct dsched_op *planned = dsched_plan_op(&engine->plan, engine->gen_index, op->bucket);
     const struct runtime_link *link = &rt->links[planned->link];
+    if (op->is_untold) { /* a whole generation later; a device that is further behind leaves it out
+                          */
+        op->is_untold = 0;
+        if (link_test(&op->link_op)) {
+            boundary_tell(rt, op);
+        }
+    }
     op->generation = engine->generation;
     op->end_iteration = rt->iteration;
     op->merged = merged;
@@ -66,6 +84,7 @@ enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op, u
     op->link = planned->link;
     op->delay = planned->delay;
     op->in_flight = 1;
+    rt->device->ops->mark(rt->device, op->link_op.ready);
     return link->ops->post(link->link, &op->link_op);
 }
 
@@ -98,7 +117,9 @@ static void gradients_post_complete(struct deft_runtime *rt) {
 static double gradients_accumulate(struct deft_runtime *rt, const struct gradspace_tensor *tensor,
                                    const void *gradient) {
     struct engine *engine = rt->engine;
-    if (engine->plan.rule == DSCHED_AVERAGED) {
+    const struct device_ops *device = rt->device->ops;
+    enum deft_dtype dtype = (enum deft_dtype)tensor->dtype;
+    if (engine->plan.rule == DSCHED_AVERAGED) { /* on the host alone */
         return gradient != NULL ? kernels_norm(tensor->dtype, gradient, tensor->elements) : 0;
     }
     struct engine_lane *lane = engine_lane_of(engine, engine->generation);
@@ -106,9 +127,11 @@ static double gradients_accumulate(struct deft_runtime *rt, const struct gradspa
     double factor =
         1.0 / ((double)rt->options.n_ranks * (double)engine->plan.merge[engine->gen_index]);
     if (engine->gen_iter == 0) {
-        return kernels_copy(tensor->dtype, into, gradient, tensor->elements, factor);
+        return device->copy(rt->device, dtype, into, gradient, tensor->elements, factor,
+                            DEVICE_NORM_LOCAL);
     }
-    return kernels_add(tensor->dtype, into, gradient, tensor->elements, factor);
+    return device->add(rt->device, dtype, into, gradient, tensor->elements, factor,
+                       DEVICE_NORM_LOCAL);
 }
 
 enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id, const void *gradient) {

@@ -9,6 +9,8 @@
 #include <deft/deft.h>
 #include <dsched/profile.h>
 
+#include "link/device.h"
+
 struct gradspace_tensor {
     char name[DSCHED_NAME_BYTES];
     uint64_t elements;
@@ -19,6 +21,7 @@ struct gradspace_tensor {
 };
 
 struct gradspace {
+    struct device *device; /* where parameters, gradients and flat buffers are; set by the owner */
     uint32_t n_tensors;
     uint32_t capacity;
     struct gradspace_tensor *tensors; /* forward order, index = tensor id */

@@ -12,6 +12,9 @@
 #include "base/clock.h"
 #include "runtime/star_io.h"
 
+#define MEETING_NCCL       "nccl"
+#define MEETING_SUBSTITUTE "gloo" /* also for what only hosts can do */
+
 /* What every rank says of itself; the same for all but the first two fields. */
 struct meeting_card {
     uint64_t started_ns;
@@ -21,6 +24,8 @@ struct meeting_card {
     uint64_t first_plan; /* a hash of its bytes; 0: none */
     uint32_t n_links;
     uint32_t has_parameters;
+    uint32_t is_on_device;
+    uint32_t lacks_nccl; /* it was asked for, and this rank has no use of it */
     char job_id[IPC_ID_BYTES];
 };
 
@@ -43,7 +48,33 @@ static enum deft_status meeting_gather(struct deft_runtime *rt, const void *in, 
                      "rank %d: the all-gather that the caller supplied failed", rt->options.rank);
 }
 
-static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *card) {
+/* Whether `spec`, up to its end or a comma, is of NCCL. */
+static int meeting_is_nccl(const char *spec) {
+    size_t n = strlen(MEETING_NCCL);
+    return strncmp(spec, MEETING_NCCL, n) == 0 && strchr(":,", spec[n]) != NULL;
+}
+
+static int meeting_lacks_nccl(struct deft_runtime *rt) {
+    const struct link_ops *ops = link_backend(MEETING_NCCL);
+    struct deft_error why = {.text = ""};
+    int is_wished = 0;
+    for (const char *spec = rt->options.links; spec != NULL; spec = strchr(spec, ',')) {
+        spec += *spec == ',';
+        is_wished |= meeting_is_nccl(spec);
+    }
+    if (!is_wished) {
+        return 0;
+    }
+    if (ops == NULL) {
+        (void)deft_fail(&why, DEFT_UNSUPPORTED, 0, "this build of libdeft has none");
+    } else if (ops->check(rt->device, &why) == DEFT_OK) {
+        return 0;
+    }
+    (void)snprintf(rt->notice, sizeof(rt->notice), "NCCL is not used, but Gloo: %.300s", why.text);
+    return 1;
+}
+
+static void meeting_fill(struct deft_runtime *rt, struct meeting_card *card) {
     memset(card, 0, sizeof(*card));
     card->started_ns = (uint64_t)clock_wall_ns();
     card->rank = rt->options.rank;
@@ -57,6 +88,8 @@ static void meeting_fill(const struct deft_runtime *rt, struct meeting_card *car
                 runtime_hash(RUNTIME_HASH_START, rt->first_plan, rt->options.first_plan_bytes);
         }
         card->has_parameters = (uint32_t)gradspace_has_parameters(&rt->space);
+        card->is_on_device = (uint32_t)rt->device->ops->is_async;
+        card->lacks_nccl = (uint32_t)meeting_lacks_nccl(rt);
         for (const char *c = rt->options.links; *c != '\0'; c++) {
             card->n_links += *c == ',';
         }
@@ -140,12 +173,21 @@ enum deft_status meeting_compare(struct deft_runtime *rt, struct deft_error *err
             what = "registered parameters";
         } else if (cards[r].n_links != cards[0].n_links) {
             what = "numbers of links";
+        } else if (cards[r].is_on_device != cards[0].is_on_device) {
+            what = "kinds of device";
         }
         if (what != NULL) {
             status = deft_fail(error, DEFT_MISMATCH, 0,
                                "rank %d and rank 0 have different %s: do they run the same program "
                                "with the same options?",
                                r, what);
+        }
+    }
+    /* One link for all or none: a rank that lacks it takes it from the others. */
+    for (int32_t r = 0; r < rt->options.n_ranks; r++) {
+        if (cards[r].lacks_nccl && rt->notice[0] == '\0') {
+            (void)snprintf(rt->notice, sizeof(rt->notice),
+                           "NCCL is not used, but Gloo: rank %d cannot use it", r);
         }
     }
     free(cards);
@@ -190,7 +232,7 @@ static enum deft_status meeting_own_address(const struct deft_runtime *rt, char 
 }
 
 static enum deft_status meeting_open_link(struct deft_runtime *rt, const char *spec,
-                                          int one_at_a_time, struct runtime_link *out,
+                                          struct device *device, struct runtime_link *out,
                                           struct deft_error *error) {
     struct link_world world = {.rank = rt->options.rank,
                                .n_ranks = rt->options.n_ranks,
@@ -198,9 +240,11 @@ static enum deft_status meeting_open_link(struct deft_runtime *rt, const char *s
                                .allgather_context = rt->allgather_context,
                                .connect_timeout_ns = rt->options.connect_timeout_ns,
                                .op_timeout_ns = rt->options.op_timeout_ns,
-                               .one_at_a_time = one_at_a_time};
+                               .one_at_a_time = out == &rt->control_link,
+                               .device = device};
     char backend[DSCHED_NAME_BYTES];
     char address[NI_MAXHOST];
+    char staged[DSCHED_NAME_BYTES + NI_MAXHOST];
     (void)snprintf(out->spec, sizeof(out->spec), "%s", spec);
     (void)snprintf(backend, sizeof(backend), "%s", spec);
     char *name = strchr(backend, ':');
@@ -212,18 +256,27 @@ static enum deft_status meeting_open_link(struct deft_runtime *rt, const char *s
         return deft_fail(error, DEFT_UNSUPPORTED, 0,
                          "links contain '%s', but this build has no backend '%s'", spec, backend);
     }
-    if (name == NULL || *name == '\0') {
+    if (name == NULL) {
+        name = strchr(backend, '\0');
+    }
+    if (*name == '\0' && out->ops->order == NULL) {
         enum deft_status status = meeting_own_address(rt, address, sizeof(address), error);
         if (status != DEFT_OK) {
             return status;
         }
         name = address;
     }
+    if (device != NULL && out->ops->order == NULL) {
+        (void)snprintf(staged, sizeof(staged), "%s:%s", out->ops->backend, name);
+        out->ops = &link_stage;
+        name = staged;
+    }
     return out->ops->open(name, &world, &out->link, error);
 }
 
 enum deft_status meeting_open_links(struct deft_runtime *rt, struct deft_error *error) {
     char specs[DSCHED_MAX_LINKS * DSCHED_NAME_BYTES];
+    struct device *device = rt->device->ops->is_async ? rt->device : NULL;
     if (strlen(rt->options.links) >= sizeof(specs)) {
         return deft_fail(error, DEFT_LIMIT, 0, "the list of links is longer than %zu bytes",
                          sizeof(specs) - 1);
@@ -240,14 +293,27 @@ enum deft_status meeting_open_links(struct deft_runtime *rt, struct deft_error *
                              "links are '%s', expected BACKEND:NAME[,BACKEND:NAME]...",
                              rt->options.links);
         }
-        enum deft_status status = meeting_open_link(rt, spec, 0, &rt->links[rt->n_links], error);
+        const char *taken = spec;
+        if (rt->notice[0] != '\0' && meeting_is_nccl(spec)) {
+            if (rt->n_links > 0 || rest != NULL) {
+                continue;
+            }
+            taken = MEETING_SUBSTITUTE;
+        }
+        enum deft_status status =
+            meeting_open_link(rt, taken, device, &rt->links[rt->n_links], error);
         if (status != DEFT_OK) {
             return status;
         }
         rt->n_links++;
     }
-    /* A connection of its own on the primary link's network. */
-    enum deft_status status = meeting_open_link(rt, rt->links[0].spec, 1, &rt->control_link, error);
+    /* A connection of its own, for numbers in host memory: on the network of the first link that
+     * has one. */
+    const char *spec = MEETING_SUBSTITUTE;
+    for (uint32_t l = rt->n_links; l-- > 0;) {
+        spec = rt->links[l].ops->order == NULL ? rt->links[l].spec : spec;
+    }
+    enum deft_status status = meeting_open_link(rt, spec, NULL, &rt->control_link, error);
     if (status == DEFT_OK && rt->options.n_ranks > 1) {
         rt->control.ops = rt->control_link.ops;
         rt->control.link = rt->control_link.link;

@@ -57,6 +57,7 @@ enum deft_status deft_options_init(struct deft_options *options, struct deft_err
                                                 "SLURM_RESTART_COUNT", NULL};
     static const char *const link_names[] = {"DEFT_LINKS", NULL};
     static const char *const socket_names[] = {"DEFT_AGENT_SOCKET", NULL};
+    static const char *const device_names[] = {"DEFT_DEVICE", NULL};
     static const char *const pending_names[] = {"DEFT_MAX_PENDING_BYTES", NULL};
     struct deft_options found = {.size_bytes = sizeof(found),
                                  .connect_timeout_ns = 60 * OPTIONS_NS_PER_S,
@@ -94,6 +95,7 @@ enum deft_status deft_options_init(struct deft_options *options, struct deft_err
     found.job_name = options_text(title_names, "");
     found.links = options_text(link_names, "gloo");
     found.agent_socket = options_text(socket_names, "");
+    found.device = options_text(device_names, "cpu");
     *options = found;
     return DEFT_OK;
 }

@@ -1,5 +1,4 @@
 /* The first use of the links: measure them, and give all ranks rank 0's parameters. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -88,7 +87,8 @@ enum deft_status probe_links(struct deft_runtime *rt, struct deft_error *error) 
     if (rt->options.n_ranks == 1) {
         return DEFT_OK;
     }
-    float *data = calloc(1, (size_t)probe_sizes[PROBE_N_SIZES - 1]);
+    const struct device_ops *device = rt->device->ops;
+    float *data = device->alloc(rt->device, (size_t)probe_sizes[PROBE_N_SIZES - 1]);
     if (data == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to measure the links with");
     }
@@ -97,7 +97,7 @@ enum deft_status probe_links(struct deft_runtime *rt, struct deft_error *error) 
         status = probe_link(rt, &rt->links[l], data, error);
     }
     if (status == DEFT_OK) { /* after a failure a link may still write there */
-        free(data);
+        device->release(rt->device, data);
     }
     return status;
 }
@@ -113,16 +113,19 @@ enum deft_status probe_share_parameters(struct deft_runtime *rt, struct deft_err
     }
     /* A sum in which all ranks but rank 0 bring zeros. */
     struct engine_lane *lane = &rt->engine->lanes[0];
-    memset(lane->flat, 0, rt->space.n_bytes);
+    rt->device->ops->zero(rt->device, lane->flat, rt->space.n_bytes);
     if (rt->options.rank == 0) {
         averaged_save(rt, lane->flat);
     }
     for (uint32_t b = 0; b < rt->engine->plan.n_buckets; b++) {
-        enum deft_status status = probe_wait(rt, &rt->links[0], &lane->ops[b].link_op, error);
+        struct link_op *op = &lane->ops[b].link_op;
+        rt->device->ops->mark(rt->device, op->ready);
+        enum deft_status status = probe_wait(rt, &rt->links[0], op, error);
         if (status != DEFT_OK) {
             return status;
         }
     }
     averaged_restore(rt, lane->flat);
-    return DEFT_OK;
+    rt->device->ops->settle(rt->device);
+    return failure_from_device(rt, error);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "runtime/device_host.h"
 #include "runtime/meeting.h"
 #include "runtime/star_io.h"
 
@@ -74,8 +75,9 @@ static enum deft_status runtime_copy_options(struct deft_runtime *rt,
         rt->first_plan = copy;
         rt->options.first_plan = copy;
     }
-    const char **texts[] = {&rt->options.job_id, &rt->options.job_name, &rt->options.master_host,
-                            &rt->options.links, &rt->options.agent_socket};
+    const char **texts[] = {&rt->options.job_id,       &rt->options.job_name,
+                            &rt->options.master_host,  &rt->options.links,
+                            &rt->options.agent_socket, &rt->options.device};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         rt->strings[i] = strdup(*texts[i] != NULL ? *texts[i] : "");
         if (rt->strings[i] == NULL) {
@@ -84,6 +86,36 @@ static enum deft_status runtime_copy_options(struct deft_runtime *rt,
         *texts[i] = rt->strings[i];
     }
     return DEFT_OK;
+}
+
+/* "cpu", "cuda" or "cuda:N". */
+static enum deft_status runtime_open_device(struct deft_runtime *rt, struct deft_error *error) {
+    const char *name = rt->options.device;
+    unsigned long number = 0;
+    char *end = NULL;
+    if (name[0] == '\0' || strcmp(name, "cpu") == 0) {
+        return DEFT_OK;
+    }
+    if (strncmp(name, "cuda:", 5) == 0 && name[5] >= '0' && name[5] <= '9') {
+        number = strtoul(name + 5, &end, 10);
+    }
+    if (strcmp(name, "cuda") != 0 && (end == NULL || *end != '\0' || number > INT16_MAX)) {
+        return deft_fail(error, DEFT_INVALID, 0,
+                         "the device is '%.40s', expected cpu, cuda or cuda:NUMBER", name);
+    }
+#ifdef DEFT_WITH_CUDA
+    struct device *device = NULL;
+    enum deft_status status = cuda_device_open(end != NULL ? (int)number : -1, &device, error);
+    if (status == DEFT_OK) {
+        rt->device = rt->space.device = device;
+    }
+    return status;
+#else
+    return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                     "the device is '%s', but this build of libdeft has no CUDA "
+                     "(DEFT_WITH_NCCL=ON)",
+                     name);
+#endif
 }
 
 enum deft_status deft_open(const struct deft_options *options, struct deft_runtime **out,
@@ -100,6 +132,8 @@ enum deft_status deft_open(const struct deft_options *options, struct deft_runti
         star_io_close(options->master_fd);
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a runtime");
     }
+    rt->host.ops = &device_host;
+    rt->device = rt->space.device = &rt->host;
     rt->stats.mean_loss = NAN;
     rt->stats.mean_grad_sq_local = NAN;
     rt->stats.grad_sq_mean = NAN;
@@ -111,6 +145,9 @@ enum deft_status deft_open(const struct deft_options *options, struct deft_runti
     (void)pthread_cond_init(&rt->failure_known, &attributes);
     (void)pthread_condattr_destroy(&attributes);
     status = runtime_copy_options(rt, options, error);
+    if (status == DEFT_OK) {
+        status = runtime_open_device(rt, error);
+    }
     if (status == DEFT_OK) {
         status = meeting_begin(rt, error);
     } else {
@@ -130,6 +167,10 @@ enum deft_status deft_tensor_add(struct deft_runtime *rt, const struct deft_tens
         return deft_fail(error, DEFT_STATE, 0, "tensor %s was added after commit", tensor->name);
     }
     return gradspace_add(&rt->space, tensor, out_id, error);
+}
+
+const char *deft_notice(const struct deft_runtime *rt) {
+    return rt->notice;
 }
 
 static enum deft_status runtime_allocate(struct deft_runtime *rt, struct deft_error *error) {
@@ -284,6 +325,20 @@ uint64_t runtime_hash(uint64_t hash, const void *bytes, size_t n_bytes) {
     return hash;
 }
 
+static uint64_t runtime_hash_memory(const struct deft_runtime *rt, uint64_t hash,
+                                    const uint8_t *bytes, size_t n_bytes) {
+    uint8_t part[4096];
+    if (!rt->device->ops->is_async) {
+        return runtime_hash(hash, bytes, n_bytes);
+    }
+    for (size_t at = 0; at < n_bytes; at += sizeof(part)) {
+        size_t n = n_bytes - at < sizeof(part) ? n_bytes - at : sizeof(part);
+        rt->device->ops->read(rt->device, part, bytes + at, n);
+        hash = runtime_hash(hash, part, n);
+    }
+    return hash;
+}
+
 uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
     uint64_t hash = RUNTIME_HASH_START;
     const struct engine *engine = rt->engine;
@@ -296,8 +351,8 @@ uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
         if (engine->plan.rule == DSCHED_AVERAGED || engine->previewed[i]) {
             bytes = engine->anchor + tensor->offset_bytes;
         }
-        hash =
-            runtime_hash(hash, bytes, (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype));
+        size_t n_bytes = (size_t)tensor->elements * dsched_dtype_bytes(tensor->dtype);
+        hash = runtime_hash_memory(rt, hash, bytes, n_bytes);
     }
     return hash;
 }
@@ -345,6 +400,7 @@ void deft_close(struct deft_runtime *rt) {
     free(rt->scratch_data);
     free(rt->first_plan);
     gradspace_done(&rt->space);
+    rt->device->ops->close(rt->device);
     for (size_t i = 0; i < sizeof(rt->strings) / sizeof(rt->strings[0]); i++) {
         free(rt->strings[i]);
     }

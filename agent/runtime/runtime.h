@@ -10,6 +10,7 @@
  *   averaged.c   what a boundary does under averaged
  *   state.c      optimizer state, averaged at a drain
  *   failure.c    from a broken link to one sentence
+ *   device_host.c  the host as a device
  *   telemetry.c  the thread that talks to the agent */
 #ifndef RUNTIME_H
 #define RUNTIME_H
@@ -20,6 +21,7 @@
 #include <deft/deft.h>
 
 #include "ipc/ipc.h"
+#include "link/device.h"
 #include "link/link.h"
 #include "runtime/control.h"
 #include "runtime/engine.h"
@@ -58,12 +60,16 @@ enum runtime_phase {
 
 struct deft_runtime {
     struct deft_options options; /* strings owned by `strings` */
-    char *strings[5];
+    char *strings[6];
     void *first_plan; /* owned copy; NULL: none */
     enum runtime_life life;
     char incarnation_key[IPC_ID_BYTES];
     uint64_t started_ns; /* wall clock of rank 0's open, the same on all ranks */
 
+    struct device host;    /* what `device` is, unless the tensors are elsewhere */
+    struct device *device; /* also `space.device` */
+    void *stream;          /* the caller's, for devices that have some */
+    char notice[384];      /* what was asked for and is not used; "": nothing */
     struct gradspace space;
     struct runtime_link links[DSCHED_MAX_LINKS];
     uint32_t n_links;
@@ -143,6 +149,8 @@ uint64_t runtime_hash(uint64_t hash, const void *bytes, size_t n_bytes);
 /* Turns a link's failure into the runtime's: asks the watch who is gone, aborts everything. */
 enum deft_status failure_from_link(struct deft_runtime *rt, const struct runtime_link *link,
                                    enum deft_status status, struct deft_error *error);
+/* The device's failure, if any, becomes the runtime's. */
+enum deft_status failure_from_device(struct deft_runtime *rt, struct deft_error *error);
 /* For star_watch. */
 void failure_lost(void *context, const struct deft_error *reason);
 /* The sticky failure, if any. */
@@ -161,10 +169,12 @@ DEFT_NODISCARD enum deft_status gradients_post(struct deft_runtime *rt, struct e
 void gradients_expect(struct deft_runtime *rt);
 
 /* boundary.c */
-/* Waits for `op`, counts the exposed time. */
+/* Waits for `op`, counts the exposed time; on a link that can, has the device wait instead. */
 DEFT_NODISCARD enum deft_status boundary_wait(struct deft_runtime *rt, struct engine_op *op,
                                               struct deft_error *error);
-/* The op's data has been used: its lane is free again. */
+/* Its times, which are known, to the agent. */
+void boundary_tell(struct deft_runtime *rt, const struct engine_op *op);
+/* The op's data has been used, or that is queued: its lane is free again. */
 void boundary_retire(struct deft_runtime *rt, struct engine_op *op);
 /* Onto a figure of the record that is NaN until there is some. */
 void boundary_add(double *figure, double more);

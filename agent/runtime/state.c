@@ -121,7 +121,7 @@ static enum deft_status state_check(const struct deft_runtime *rt, const char *c
  * still write to it. */
 static enum deft_status state_sum(struct deft_runtime *rt, uint64_t elements, enum link_dtype dtype,
                                   struct deft_error *error) {
-    const struct runtime_link *link = &rt->links[0];
+    const struct runtime_link *link = rt->device->ops->is_async ? &rt->control_link : &rt->links[0];
     struct link_op *op = &rt->scratch[0];
     enum deft_status status;
     *op = (struct link_op){

@@ -110,6 +110,10 @@ struct deft_options {
     /* Comma-separated "backend:name", fastest first: "gloo:eth0,gloo:eth1"; "gloo" picks the
      * interface that reaches the master. The first is the primary link. */
     const char *links;
+    /* Where gradients and parameters are, the same kind on all ranks: "cpu" (also NULL), "cuda"
+     * (the device that is current in deft_open) or "cuda:NUMBER". On CUDA see deft_stream; the
+     * links may contain "nccl", and others take copies in host memory (docs/gpu.md). */
+    const char *device;
     /* Path of the node agent's socket ('@' first: abstract); NULL or "": no agent. */
     const char *agent_socket;
     uint32_t capabilities; /* DEFT_CAN_* */
@@ -132,10 +136,10 @@ struct deft_options {
 
 /* Sets defaults, then reads the environment: DEFT_RANK, DEFT_WORLD_SIZE, DEFT_JOB_ID,
  * DEFT_JOB_NAME, DEFT_RESTART_COUNT, DEFT_MASTER_ADDR, DEFT_MASTER_PORT, DEFT_LINKS,
- * DEFT_AGENT_SOCKET, DEFT_MAX_PENDING_BYTES; where those are absent torchrun's (RANK, WORLD_SIZE,
- * MASTER_ADDR, MASTER_PORT) and Slurm's (SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID, SLURM_JOB_NAME)
- * serve. Strings point into the environment. A malformed number fails with DEFT_INVALID and its
- * name. */
+ * DEFT_AGENT_SOCKET, DEFT_DEVICE, DEFT_MAX_PENDING_BYTES; where those are absent torchrun's (RANK,
+ * WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and Slurm's (SLURM_PROCID, SLURM_NTASKS, SLURM_JOB_ID,
+ * SLURM_JOB_NAME) serve. Strings point into the environment. A malformed number fails with
+ * DEFT_INVALID and its name. */
 DEFT_NODISCARD enum deft_status deft_options_init(struct deft_options *options,
                                                   struct deft_error *error);
 
@@ -147,7 +151,7 @@ struct deft_tensor {
     const char *name;  /* unique; copied */
     uint64_t elements; /* >= 1 */
     enum deft_dtype dtype;
-    void *parameters; /* [elements] of dtype, host memory, alive and unmoved until deft_close;
+    void *parameters; /* [elements] of dtype, on the device, alive and unmoved until deft_close;
                          NULL: only exact and delayed plans can run */
 };
 /* Forward order. Between open and commit. `*out_id` counts from 0. */
@@ -182,12 +186,20 @@ void deft_backward_begin(struct deft_runtime *rt);
  * Cheap, never blocks. */
 void deft_learning_rate(struct deft_runtime *rt, double rate);
 
-/* The gradient of tensor `id` for this iteration: [elements], host memory, readable until the
- * iteration's last deft_step has returned. Once per tensor and iteration, any order; every tensor
- * before deft_step (a tensor without gradient is passed as NULL and counts as zeros). Copies or
- * adds it into the pending generation and posts every bucket that became complete.
- * Fails for wrong calls alone (DEFT_INVALID, DEFT_STATE): what links and peers do is told by the
- * next deft_step. */
+/* On CUDA: `stream` (a cudaStream_t; NULL: the default stream, which it is until told otherwise) is
+ * where the caller's work goes on. Gradients are read behind what the stream has been given by the
+ * call of deft_grad_ready; what deft_step and deft_drain hand out, and the parameters they move,
+ * may be used behind what it has been given when they return. Before any of these calls, as often
+ * as the stream changes; the new one waits for what the runtime gave the old one. Cheap, never
+ * blocks. On the host it does nothing. */
+void deft_stream(struct deft_runtime *rt, void *stream);
+
+/* The gradient of tensor `id` for this iteration: [elements], on the device, readable until the
+ * iteration's last deft_step has returned (on CUDA: in the order of the stream). Once per tensor
+ * and iteration, any order; every tensor before deft_step (a tensor without gradient is passed as
+ * NULL and counts as zeros). Copies or adds it into the pending generation and posts every bucket
+ * that became complete. Fails for wrong calls alone (DEFT_INVALID, DEFT_STATE): what links and
+ * peers do is told by the next deft_step. */
 DEFT_NODISCARD enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id,
                                                 const void *gradient);
 
@@ -199,8 +211,9 @@ enum deft_action {
 
 struct deft_update {
     enum deft_action action;
-    /* [n tensors]; entry NULL: this tensor does not take part. Host memory, of the tensor's dtype,
-     * valid until the next call into the runtime. Writable for DEFT_APPLY (clipping in place). */
+    /* [n tensors]; entry NULL: this tensor does not take part. On the device, of the tensor's
+     * dtype, valid until the next call into the runtime. Writable for DEFT_APPLY (clipping in
+     * place). */
     void *const *gradients;
     uint32_t merge;         /* iterations behind these gradients; they are their mean */
     uint32_t delay;         /* boundaries since the last of them */
@@ -212,9 +225,11 @@ struct deft_update {
     uint64_t iteration;     /* counted from 0 */
 };
 
-/* Ends the iteration; call until DEFT_DONE. Blocks only for what the plan applies at this boundary;
- * returns at once when nothing is due. Collective: same number of calls on all ranks, except that a
- * rank whose own gradient is not finite may see no DEFT_APPLY under averaged. */
+/* Ends the iteration; call until DEFT_DONE. On CUDA and links of NCCL it does not wait: the stream
+ * does. There a generation that is not finite on some rank is not dropped but handed out as it is,
+ * alike on all ranks, and `skipped` stays 0. Else blocks only for what the plan applies at this
+ * boundary; returns at once when nothing is due. Collective: same number of calls on all ranks,
+ * except that a rank whose own gradient is not finite may see no DEFT_APPLY under averaged. */
 DEFT_NODISCARD enum deft_status deft_step(struct deft_runtime *rt, struct deft_update *out,
                                           struct deft_error *error);
 
@@ -250,6 +265,10 @@ void deft_capabilities_drop(struct deft_runtime *rt, uint32_t capabilities);
  * same tensors. Returns its size; writes when `capacity_bytes` suffices (`out` may be NULL). 0
  * before deft_commit. */
 size_t deft_plan_export(const struct deft_runtime *rt, void *out, size_t capacity_bytes);
+
+/* One sentence about what was asked for and is not used, such as NCCL without its library; "" when
+ * there is nothing to tell. Known behind deft_commit, valid until deft_close. */
+const char *deft_notice(const struct deft_runtime *rt);
 
 /* Sums, maxima and counters since commit, for logs and tests. Times in ns. */
 struct deft_stats {

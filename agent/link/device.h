@@ -1,0 +1,117 @@
+/* A device: where gradients, parameters and pending copies are, and who works on them.
+ *
+ * Every kind of device is one `const struct device_ops` table in its own file: the host, which does
+ * at once what it is told, and CUDA, which queues it on the caller's stream. Whoever uses the table
+ * does not know which: nothing in it waits for a device, but the calls that say so.
+ *
+ * All work is queued in one order, that of the calls, on whatever streams: when the caller changes
+ * streams, the new one first waits for what the old one was given. */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <deft/deft.h>
+#include <deft/status.h>
+
+struct device;
+
+/* Whose squared norm a pass adds to. */
+enum device_norm { DEVICE_NORM_LOCAL = 0, DEVICE_NORM_MEAN = 1, DEVICE_N_NORMS = 2 };
+
+/* Stages of an iteration, in order. */
+enum device_stage {
+    DEVICE_FORWARD = 0,
+    DEVICE_BACKWARD = 1,
+    DEVICE_BOUNDARY = 2,
+    DEVICE_N_STAGES = 3
+};
+
+/* What is known of an iteration that the device has passed. */
+struct device_figures {
+    double norms[DEVICE_N_NORMS]; /* sums of squares; of the mean: since the iteration before */
+    int64_t forward_ns;           /* 0: unknown */
+    int64_t backward_ns;
+};
+
+struct device_ops {
+    const char *name; /* "cpu", "cuda" */
+    /* 1: what is called here has been queued, not done. Norms come by `collect` then. */
+    int is_async;
+
+    /* Memory of the device, zeroed; NULL: there is none. May be called on any thread, and may wait
+     * for the device, like `release`, which takes NULL. */
+    void *(*alloc)(struct device *device, size_t n_bytes);
+    void (*release)(struct device *device, void *memory);
+
+    /* The passes of runtime/kernels.h: into[i] = from[i] * factor (`from` NULL: zeros),
+     * into[i] += from[i] * factor, and the sum of x[i]^2. Each returns the squared norm of what it
+     * has read, or 0 and adds it on the device to `norm`. */
+    double (*copy)(struct device *device, enum deft_dtype dtype, void *into, const void *from,
+                   uint64_t n, double factor, enum device_norm norm);
+    double (*add)(struct device *device, enum deft_dtype dtype, void *into, const void *from,
+                  uint64_t n, double factor, enum device_norm norm);
+    double (*norm)(struct device *device, enum deft_dtype dtype, const void *x, uint64_t n,
+                   enum device_norm norm);
+    void (*scale)(struct device *device, enum deft_dtype dtype, void *x, uint64_t n, double factor);
+    /* Bytes from the device to the device. */
+    void (*move)(struct device *device, void *into, const void *from, size_t n_bytes);
+    void (*zero)(struct device *device, void *into, size_t n_bytes);
+    /* Bytes from the device to the host. Waits for them. */
+    void (*read)(struct device *device, void *into, const void *from, size_t n_bytes);
+
+    /* A mark in the order of the work, for links to start behind. NULL on the host and when there
+     * is no memory, which `failure` tells. */
+    void *(*mark_create)(struct device *device);
+    void (*mark_destroy)(struct device *device, void *mark);
+    void (*mark)(struct device *device, void *mark);
+
+    /* The work goes on on the caller's `stream`. A stream that is being captured into a graph is a
+     * failure: what is queued there would run again without the runtime. */
+    void (*use_stream)(struct device *device, void *stream);
+    /* Stages of the iteration begin at this point of the work. */
+    void (*stamp)(struct device *device, enum device_stage stage);
+    /* Ends an iteration's figures. Returns 1 and those of the newest iteration that the device has
+     * passed since the last call, or 0. Does not wait. */
+    int (*collect)(struct device *device, struct device_figures *out);
+    /* Waits until all that was queued is done. */
+    void (*settle)(struct device *device);
+
+    /* For links of host memory, NULL on the host. Memory that the device copies fast, and a copier:
+     * a stream of its own, for one thread at a time, whose calls wait. `pull` starts behind `mark`
+     * (NULL: at once). */
+    void *(*pin)(struct device *device, size_t n_bytes);
+    void (*unpin)(struct device *device, void *memory);
+    DEFT_NODISCARD enum deft_status (*copier_open)(struct device *device, void **out,
+                                                   struct deft_error *error);
+    void (*copier_close)(struct device *device, void *copier);
+    DEFT_NODISCARD enum deft_status (*pull)(struct device *device, void *copier, void *into,
+                                            const void *from, size_t n_bytes, void *mark,
+                                            struct deft_error *error);
+    DEFT_NODISCARD enum deft_status (*push)(struct device *device, void *copier, void *into,
+                                            const void *from, size_t n_bytes,
+                                            struct deft_error *error);
+
+    /* The first call that failed, with the library's own words; DEFT_OK: none has. Calls after it
+     * do nothing. Training thread only, like all but `alloc`, `release` and what is for
+     * links. */
+    DEFT_NODISCARD enum deft_status (*failure)(const struct device *device,
+                                               struct deft_error *error);
+    /* Takes NULL. Everything of it must have been released. */
+    void (*close)(struct device *device);
+};
+
+/* First member of every device. */
+struct device {
+    const struct device_ops *ops;
+};
+
+#ifdef DEFT_WITH_CUDA
+/* CUDA's device `number`; -1: the one that is current on this thread. Everything of CUDA is loaded
+ * here, at run time: fails with DEFT_UNSUPPORTED and a sentence when it is not there. */
+DEFT_NODISCARD enum deft_status cuda_device_open(int number, struct device **out,
+                                                 struct deft_error *error);
+#endif
+
+#endif

@@ -1,0 +1,128 @@
+#include "runtime/device_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/gradspace.h"
+#include "runtime/kernels.h"
+
+/* Passes over a whole model touch one page after the other: large pages save most of the look-ups.
+ */
+#define HOST_HUGE_PAGE_BYTES ((size_t)2 << 20)
+
+/* Allocated and touched, so that no page is faulted in while training. */
+static void *host_alloc(struct device *device, size_t n_bytes) {
+    (void)device;
+    size_t align = n_bytes >= HOST_HUGE_PAGE_BYTES ? HOST_HUGE_PAGE_BYTES : GRADSPACE_ALIGN_BYTES;
+    size_t rounded = (n_bytes + align - 1) / align * align;
+    void *buffer = aligned_alloc(align, rounded);
+    if (buffer != NULL) {
+        if (align == HOST_HUGE_PAGE_BYTES) {
+            (void)madvise(buffer, rounded, MADV_HUGEPAGE); /* a wish: without it only slower */
+        }
+        memset(buffer, 0, rounded);
+    }
+    return buffer;
+}
+
+static void host_release(struct device *device, void *memory) {
+    (void)device;
+    free(memory);
+}
+
+static double host_copy(struct device *device, enum deft_dtype dtype, void *into, const void *from,
+                        uint64_t n, double factor, enum device_norm norm) {
+    (void)device;
+    (void)norm;
+    return kernels_copy((enum dsched_dtype)dtype, into, from, n, factor);
+}
+
+static double host_add(struct device *device, enum deft_dtype dtype, void *into, const void *from,
+                       uint64_t n, double factor, enum device_norm norm) {
+    (void)device;
+    (void)norm;
+    return kernels_add((enum dsched_dtype)dtype, into, from, n, factor);
+}
+
+static double host_norm(struct device *device, enum deft_dtype dtype, const void *x, uint64_t n,
+                        enum device_norm norm) {
+    (void)device;
+    (void)norm;
+    return kernels_norm((enum dsched_dtype)dtype, x, n);
+}
+
+static void host_scale(struct device *device, enum deft_dtype dtype, void *x, uint64_t n,
+                       double factor) {
+    (void)device;
+    kernels_scale((enum dsched_dtype)dtype, x, n, factor);
+}
+
+static void host_move(struct device *device, void *into, const void *from, size_t n_bytes) {
+    (void)device;
+    memcpy(into, from, n_bytes);
+}
+
+static void host_zero(struct device *device, void *into, size_t n_bytes) {
+    (void)device;
+    memset(into, 0, n_bytes);
+}
+
+static void *host_mark_create(struct device *device) {
+    (void)device;
+    return NULL;
+}
+
+static void host_mark(struct device *device, void *mark) {
+    (void)device;
+    (void)mark;
+}
+
+static void host_use_stream(struct device *device, void *stream) {
+    (void)device;
+    (void)stream;
+}
+
+static void host_stamp(struct device *device, enum device_stage stage) {
+    (void)device;
+    (void)stage;
+}
+
+static int host_collect(struct device *device, struct device_figures *out) {
+    (void)device;
+    (void)out;
+    return 0;
+}
+
+static void host_nothing(struct device *device) {
+    (void)device;
+}
+
+static enum deft_status host_failure(const struct device *device, struct deft_error *error) {
+    (void)device;
+    (void)error;
+    return DEFT_OK;
+}
+
+const struct device_ops device_host = {
+    .name = "cpu",
+    .is_async = 0,
+    .alloc = host_alloc,
+    .release = host_release,
+    .copy = host_copy,
+    .add = host_add,
+    .norm = host_norm,
+    .scale = host_scale,
+    .move = host_move,
+    .zero = host_zero,
+    .read = host_move,
+    .mark_create = host_mark_create,
+    .mark_destroy = host_mark,
+    .mark = host_mark,
+    .use_stream = host_use_stream,
+    .stamp = host_stamp,
+    .collect = host_collect,
+    .settle = host_nothing,
+    .failure = host_failure,
+    .close = host_nothing,
+};
