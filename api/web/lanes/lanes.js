@@ -34,16 +34,16 @@ function inUnit(value, [name, size]) {
   return `${number.toFixed(digits)}\u00a0${name}`;
 }
 
-function formatTime(ns) {
+export function formatTime(ns) {
   return ns === 0 ? "0" : inUnit(ns, Math.abs(ns) < 1e10 && Math.abs(ns) >= 1e9
     ? TIME_UNITS[1] : unitOf(TIME_UNITS, ns));
 }
 
-function formatBytes(bytes) {
+export function formatBytes(bytes) {
   return bytes === null ? "not told by this policy" : inUnit(bytes, unitOf(BYTE_UNITS, bytes));
 }
 
-function formatFraction(value) {
+export function formatFraction(value) {
   return `${(100 * value).toFixed(1)}\u00a0%`;
 }
 
@@ -350,7 +350,7 @@ class Chart {
     this.isPrinting = false;
     this.current = lanes.flatMap((lane) => lane.blocks)[0];
     this.scroll = html("div", { class: "lanes-scroll" });
-    this.details = html("dl", { class: "lanes-details" }, hint(this.window));
+    this.details = html("div", { class: "lanes-details" }, hint(this.window));
     this.scroll.addEventListener("keydown", (event) => this.onKey(event));
     this.scroll.addEventListener("focusin", (event) => this.onFocus(event.target.block));
     this.scroll.addEventListener("pointerover", (event) => this.show(event.target.block));
@@ -364,7 +364,7 @@ class Chart {
 
   show(block) {
     if (block !== undefined) {
-      this.details.replaceChildren(...description(block.details));
+      this.details.replaceChildren(html("dl", {}, ...description(block.details)));
     }
   }
 
