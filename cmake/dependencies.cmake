@@ -30,6 +30,27 @@ else()
   deft_decide(GLOO OFF)
 endif()
 
+# Headers and a compiler; the libraries themselves are found when a job runs. In the environment's
+# path, as Debian has them, or where NVIDIA's packages put them.
+find_program(DEFT_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin
+  DOC "CUDA's compiler")
+find_path(DEFT_CUDA_INCLUDE cuda_runtime_api.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda
+  PATH_SUFFIXES include DOC "Folder with cuda_runtime_api.h")
+find_path(DEFT_NCCL_INCLUDE nccl.h HINTS ENV CUDA_HOME ${DEFT_CUDA_INCLUDE} PATHS /usr/local/cuda
+  PATH_SUFFIXES include DOC "Folder with nccl.h")
+mark_as_advanced(DEFT_NVCC DEFT_CUDA_INCLUDE DEFT_NCCL_INCLUDE)
+if(DEFT_NVCC AND DEFT_CUDA_INCLUDE AND DEFT_NCCL_INCLUDE)
+  deft_decide(NCCL ON)
+else()
+  deft_decide(NCCL OFF)
+endif()
+if(DEFT_HAVE_NCCL)
+  execute_process(COMMAND ${DEFT_NVCC} --version OUTPUT_VARIABLE deft_nvcc_version)
+  string(REGEX MATCH "release [0-9.]+" DEFT_CUDA_RELEASE "${deft_nvcc_version}")
+  list(JOIN DEFT_CUDA_ARCHITECTURES "," deft_architectures)
+  string(APPEND DEFT_CUDA_RELEASE ", capabilities ${deft_architectures}")
+endif()
+
 pkg_check_modules(OPENBLAS QUIET IMPORTED_TARGET openblas)
 if(OPENBLAS_FOUND AND DEFT_HAVE_GLOO)
   deft_decide(TRAINER ON)

@@ -8,7 +8,12 @@ set(DEFT_WITH_SLURM AUTO CACHE STRING
   "Plug-in for Slurm (needs slurm/spank.h): AUTO, ON or OFF")
 set(DEFT_WITH_WEB AUTO CACHE STRING
   "Dashboard of the controller (needs Node.js and npm): AUTO, ON or OFF")
-foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER DEFT_WITH_TORCH DEFT_WITH_SLURM DEFT_WITH_WEB)
+set(DEFT_WITH_NCCL AUTO CACHE STRING
+  "Tensors on CUDA devices and links of NCCL (needs nvcc and nccl.h): AUTO, ON or OFF")
+set(DEFT_CUDA_ARCHITECTURES "80;90" CACHE STRING
+  "Compute capabilities that kernels are compiled for; newer devices compile the last one's")
+foreach(option DEFT_WITH_GLOO DEFT_WITH_TRAINER DEFT_WITH_TORCH DEFT_WITH_SLURM DEFT_WITH_WEB
+    DEFT_WITH_NCCL)
   set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
   if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${option} is '${${option}}', expected AUTO, ON or OFF")

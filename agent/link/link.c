@@ -25,6 +25,9 @@ const struct link_ops *link_backend(const char *backend) {
 #ifdef DEFT_WITH_GLOO
         &link_gloo,
 #endif
+#ifdef DEFT_WITH_CUDA
+        &link_nccl,
+#endif
         &link_mem,
     };
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {

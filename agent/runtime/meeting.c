@@ -283,6 +283,7 @@ enum deft_status meeting_open_links(struct deft_runtime *rt, struct deft_error *
     }
     (void)snprintf(specs, sizeof(specs), "%s", rt->options.links);
     char *rest = specs;
+    int n_nccl = 0;
     for (char *spec = strsep(&rest, ","); spec != NULL; spec = strsep(&rest, ",")) {
         if (rt->n_links == DSCHED_MAX_LINKS) {
             return deft_fail(error, DEFT_LIMIT, 0, "more than %u links were asked for",
@@ -294,6 +295,12 @@ enum deft_status meeting_open_links(struct deft_runtime *rt, struct deft_error *
                              rt->options.links);
         }
         const char *taken = spec;
+        n_nccl += meeting_is_nccl(spec);
+        if (n_nccl >
+            1) { /* two communicators that share a device may wait for each other for ever */
+            return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                             "links are '%s', expected one of NCCL at most", rt->options.links);
+        }
         if (rt->notice[0] != '\0' && meeting_is_nccl(spec)) {
             if (rt->n_links > 0 || rest != NULL) {
                 continue;

@@ -54,6 +54,8 @@ LIBRARIES = {
     "curl/*": ["api/client/*"],
     "curses.h": ["api/cli/top_screen.c"],
     "gloo/*": ["agent/link/*.cc"],
+    "cuda*.h": ["agent/link/cuda_*.h", "agent/link/device_*"],
+    "nccl.h": ["agent/link/nccl_api.h"],
     "slurm/*": ["slurm/plugin/*"],
     "cblas.h": ["agent/examples/*"],
     "yajl/*": ["api/kineto/*"],
@@ -99,7 +101,7 @@ def library_problem(path, room, name):
             if room == "tests" or any(fnmatch.fnmatchcase(path, a) for a in allowed):
                 return None
             return f"<{name}> belongs to {', '.join(allowed) or 'tests'} only"
-    if path.endswith((".cc", ".hpp")) and "." not in name:
+    if path.endswith((".cc", ".hpp", ".cu")) and "." not in name:
         return None  # C++ standard library
     stem = name[:-2] if name.endswith(".h") else name
     if room in CORE:

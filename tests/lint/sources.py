@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-C_ENDINGS = (".c", ".h", ".inc", ".cc", ".hpp")
+C_ENDINGS = (".c", ".h", ".inc", ".cc", ".hpp", ".cu")
 
 
 def tracked(root):

@@ -1,0 +1,184 @@
+/* libdeft-cuda: device_kernels.h on a device. Compiled with -fmad=false, so that a product is
+ * rounded before it is added, as on the host. */
+#include "link/device_kernels.h"
+#include "link/device_math.hpp"
+
+#include <cuda_runtime.h>
+
+#include <deft/deft.h>
+
+namespace {
+
+using namespace device_math;
+
+/* Sums of blocks, and how many have theirs. */
+struct Scratch {
+    double parts[max_blocks];
+    unsigned n_done;
+};
+
+__device__ Place place() {
+    return {static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
+            static_cast<uint64_t>(gridDim.x) * blockDim.x};
+}
+
+/* The block's sum, in its thread 0. */
+__device__ double block_sum(double mine) {
+    __shared__ double of_warp[warps_per_block];
+    for (unsigned offset = threads_per_warp / 2; offset > 0; offset /= 2) {
+        mine += __shfl_down_sync(0xffffffffu, mine, offset);
+    }
+    if (threadIdx.x % threads_per_warp == 0) {
+        of_warp[threadIdx.x / threads_per_warp] = mine;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (unsigned w = 1; w < warps_per_block; w++) {
+            mine += of_warp[w];
+        }
+    }
+    __syncthreads(); /* of_warp is free again */
+    return mine;
+}
+
+/* Whichever block is last adds all parts up, in one order. */
+__device__ void add_to(double *sum, double mine, Scratch *scratch) {
+    __shared__ bool is_last;
+    double part = block_sum(mine);
+    if (threadIdx.x == 0) {
+        scratch->parts[blockIdx.x] = part;
+        __threadfence();
+        is_last = atomicAdd(&scratch->n_done, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!is_last) {
+        return;
+    }
+    __threadfence();
+    double rest = 0;
+    for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) {
+        rest += __ldcg(&scratch->parts[b]);
+    }
+    rest = block_sum(rest);
+    if (threadIdx.x == 0) {
+        *sum += rest;
+        scratch->n_done = 0;
+    }
+}
+
+template <typename T, typename Op>
+__global__ void __launch_bounds__(threads_per_block)
+    pass_kernel(T *into, const T *from, uint64_t n, Op op, double *sum, Scratch *scratch) {
+    add_to(sum, pass(into, from, n, op, place()), scratch);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(threads_per_block)
+    scale_kernel(T *x, uint64_t n, typename Element<T>::Wide factor) {
+    scale(x, n, factor, place());
+}
+
+template <typename Into, typename From>
+__global__ void __launch_bounds__(threads_per_block)
+    cast_kernel(Into *into, const From *from, uint64_t n, double factor) {
+    cast(into, from, n, factor, place());
+}
+
+/* Calls `body` with a null pointer of the type. */
+template <typename Body> int for_type(int dtype, Body body) {
+    switch (dtype) {
+    case DEFT_F32:
+        return body(static_cast<float *>(nullptr));
+    case DEFT_F64:
+        return body(static_cast<double *>(nullptr));
+    case DEFT_F16:
+        return body(static_cast<__half *>(nullptr));
+    case DEFT_BF16:
+        return body(static_cast<__nv_bfloat16 *>(nullptr));
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+template <typename Body> int launch(const device_kernels_queue *queue, Body body) {
+    int code = cudaSetDevice(queue->device); /* of this copy of the runtime */
+    if (code != cudaSuccess) {
+        return code;
+    }
+    body(static_cast<cudaStream_t>(queue->stream));
+    return cudaGetLastError();
+}
+
+int combine(const device_kernels_queue *queue, int dtype, void *into, const void *from, uint64_t n,
+            double factor, int add, double *sum) {
+    return for_type(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        using Wide = typename Element<T>::Wide;
+        auto *scratch = static_cast<Scratch *>(queue->scratch);
+        return launch(queue, [&](cudaStream_t stream) {
+            unsigned blocks = blocks_for(n, sizeof(T));
+            auto *to = static_cast<T *>(into);
+            auto *x = static_cast<const T *>(from);
+            if (add) {
+                pass_kernel<<<blocks, threads_per_block, 0, stream>>>(
+                    to, x, n, Add<T>{static_cast<Wide>(factor)}, sum, scratch);
+            } else {
+                pass_kernel<<<blocks, threads_per_block, 0, stream>>>(
+                    to, x, n, Copy<T>{static_cast<Wide>(factor)}, sum, scratch);
+            }
+        });
+    });
+}
+
+int norm(const device_kernels_queue *queue, int dtype, const void *x, uint64_t n, double *sum) {
+    return for_type(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch(queue, [&](cudaStream_t stream) {
+            pass_kernel<<<blocks_for(n, sizeof(T)), threads_per_block, 0, stream>>>(
+                static_cast<T *>(nullptr), static_cast<const T *>(x), n, Norm<T>{}, sum,
+                static_cast<Scratch *>(queue->scratch));
+        });
+    });
+}
+
+int scale_all(const device_kernels_queue *queue, int dtype, void *x, uint64_t n, double factor) {
+    return for_type(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch(queue, [&](cudaStream_t stream) {
+            scale_kernel<<<blocks_for(n, sizeof(T)), threads_per_block, 0, stream>>>(
+                static_cast<T *>(x), n, static_cast<typename Element<T>::Wide>(factor));
+        });
+    });
+}
+
+int cast_all(const device_kernels_queue *queue, int into_dtype, void *into, int from_dtype,
+             const void *from, uint64_t n, double factor) {
+    return for_type(into_dtype, [&](auto *into_type) {
+        using Into = std::remove_pointer_t<decltype(into_type)>;
+        return for_type(from_dtype, [&](auto *from_type) {
+            using From = std::remove_pointer_t<decltype(from_type)>;
+            return launch(queue, [&](cudaStream_t stream) {
+                cast_kernel<<<blocks_for(n, access_bytes), threads_per_block, 0, stream>>>(
+                    static_cast<Into *>(into), static_cast<const From *>(from), n, factor);
+            });
+        });
+    });
+}
+
+const char *text(int code) {
+    return cudaGetErrorString(static_cast<cudaError_t>(code));
+}
+
+const device_kernels kernels = {DEVICE_KERNELS_VERSION,
+                                sizeof(Scratch),
+                                combine,
+                                norm,
+                                scale_all,
+                                cast_all,
+                                text};
+
+} // namespace
+
+const device_kernels *deft_cuda_kernels() {
+    return &kernels;
+}

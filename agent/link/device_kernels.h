@@ -1,0 +1,55 @@
+/* What libdeft-cuda offers to libdeft: passes over device memory, queued on a stream. A shared
+ * object of its own, found at run time, so that libdeft needs nothing of CUDA. It brings its own
+ * copy of CUDA's runtime; streams and memory are the driver's, and so the same in all copies. */
+#ifndef DEVICE_KERNELS_H
+#define DEVICE_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DEVICE_KERNELS_VERSION 1u
+#define DEVICE_KERNELS_SYMBOL  "deft_cuda_kernels"
+
+/* Where a pass is queued. Passes that share a scratch must be ordered among themselves. */
+struct device_kernels_queue {
+    int32_t device; /* CUDA's number */
+    void *stream;
+    void *scratch; /* scratch_bytes of the device's memory, zeroed before the first pass */
+};
+
+/* Types are enum deft_dtype. Results are 0 or CUDA's code, whose words `text` has. Squared norms
+ * are added to `*sum` on the device: the terms of four elements in f32, all others in f64 (of f64
+ * in f64), in an order that depends on the number of elements and the alignment alone. */
+struct device_kernels {
+    uint32_t version;
+    uint32_t scratch_bytes;
+    /* into[i] = from[i] * factor, or += when `add`; *sum += from[i]^2. Half types are widened to
+     * f32 and rounded to nearest even. Buffers are aligned to their elements; where both are alike
+     * to 16 bytes, memory is accessed by 16 bytes. They do not overlap. */
+    int (*combine)(const struct device_kernels_queue *queue, int dtype, void *into,
+                   const void *from, uint64_t n, double factor, int add, double *sum);
+    int (*norm)(const struct device_kernels_queue *queue, int dtype, const void *x, uint64_t n,
+                double *sum);
+    int (*scale)(const struct device_kernels_queue *queue, int dtype, void *x, uint64_t n,
+                 double factor);
+    /* into[i] = from[i] * factor between any two types. */
+    int (*cast)(const struct device_kernels_queue *queue, int into_dtype, void *into,
+                int from_dtype, const void *from, uint64_t n, double factor);
+    const char *(*text)(int code);
+};
+
+/* The only symbol of libdeft-cuda. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const struct device_kernels *
+deft_cuda_kernels(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
