@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "link/cuda_copier.h"
 #include "link/device_kernels.h"
 
 /* Iterations whose figures are under way: a host is seldom further ahead of its device. */
@@ -36,11 +37,6 @@ struct cuda_device {
     struct cuda_figures figures[CUDA_N_FIGURES];
     uint32_t present; /* whose iteration it is */
     struct deft_error failure;
-};
-
-struct cuda_copier {
-    cudaStream_t stream;
-    cudaEvent_t done;
 };
 
 static struct cuda_device *cuda_of(struct device *device) {
@@ -362,83 +358,6 @@ static int cuda_collect(struct device *device, struct device_figures *out) {
     return found;
 }
 
-/* --- copies for links of host memory ------------------------------------------------------------
- */
-
-static void cuda_copier_close(struct device *device, void *copier) {
-    struct cuda_device *self = cuda_of(device);
-    struct cuda_copier *closed = copier;
-    if (closed == NULL) {
-        return;
-    }
-    if (closed->stream != NULL) {
-        (void)self->api.stream_destroy(closed->stream);
-    }
-    if (closed->done != NULL) {
-        (void)self->api.event_destroy(closed->done);
-    }
-    free(closed);
-}
-
-static enum deft_status cuda_copier_open(struct device *device, void **out,
-                                         struct deft_error *error) {
-    struct cuda_device *self = cuda_of(device);
-    struct cuda_copier *copier = calloc(1, sizeof(*copier));
-    if (copier == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a link");
-    }
-    int before = cuda_api_enter(&self->api, self->number);
-    cudaError_t code =
-        self->api.stream_create_with_priority(&copier->stream, cudaStreamNonBlocking, 0);
-    if (code == cudaSuccess) { /* whoever waits for it sleeps */
-        code = self->api.event_create_with_flags(&copier->done,
-                                                 cudaEventDisableTiming | cudaEventBlockingSync);
-    }
-    cuda_api_leave(&self->api, self->number, before);
-    if (code != cudaSuccess) {
-        cuda_copier_close(device, copier);
-        return cuda_api_fail(&self->api, "cudaStreamCreateWithPriority", code, error);
-    }
-    *out = copier;
-    return DEFT_OK;
-}
-
-static enum deft_status cuda_carry(struct cuda_device *self, const struct cuda_copier *copier,
-                                   void *into, const void *from, size_t n_bytes,
-                                   enum cudaMemcpyKind kind, cudaEvent_t mark,
-                                   struct deft_error *error) {
-    const struct cuda_api *api = &self->api;
-    const char *call = "cudaStreamWaitEvent";
-    int before = cuda_api_enter(api, self->number);
-    cudaError_t code = mark != NULL ? api->stream_wait_event(copier->stream, mark, 0) : cudaSuccess;
-    if (code == cudaSuccess) {
-        call = "cudaMemcpyAsync";
-        code = api->memcpy_async(into, from, n_bytes, kind, copier->stream);
-    }
-    if (code == cudaSuccess) {
-        call = "cudaEventRecord";
-        code = api->event_record(copier->done, copier->stream);
-    }
-    if (code == cudaSuccess) {
-        call = "cudaEventSynchronize";
-        code = api->event_synchronize(copier->done);
-    }
-    cuda_api_leave(api, self->number, before);
-    return code == cudaSuccess ? DEFT_OK : cuda_api_fail(api, call, code, error);
-}
-
-static enum deft_status cuda_pull(struct device *device, void *copier, void *into, const void *from,
-                                  size_t n_bytes, void *mark, struct deft_error *error) {
-    return cuda_carry(cuda_of(device), copier, into, from, n_bytes, cudaMemcpyDeviceToHost, mark,
-                      error);
-}
-
-static enum deft_status cuda_push(struct device *device, void *copier, void *into, const void *from,
-                                  size_t n_bytes, struct deft_error *error) {
-    return cuda_carry(cuda_of(device), copier, into, from, n_bytes, cudaMemcpyHostToDevice, NULL,
-                      error);
-}
-
 /* --- open and close --------------------------------------------------------------------------- */
 
 static void cuda_destroy_event(const struct cuda_device *self, cudaEvent_t event) {
@@ -573,8 +492,8 @@ static const struct device_ops cuda_ops = {
     .unpin = cuda_unpin,
     .copier_open = cuda_copier_open,
     .copier_close = cuda_copier_close,
-    .pull = cuda_pull,
-    .push = cuda_push,
+    .pull = cuda_copier_pull,
+    .push = cuda_copier_push,
     .failure = cuda_failure,
     .close = cuda_close,
 };

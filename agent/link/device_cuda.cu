@@ -169,13 +169,8 @@ const char *text(int code) {
     return cudaGetErrorString(static_cast<cudaError_t>(code));
 }
 
-const device_kernels kernels = {DEVICE_KERNELS_VERSION,
-                                sizeof(Scratch),
-                                combine,
-                                norm,
-                                scale_all,
-                                cast_all,
-                                text};
+const device_kernels kernels = {
+    DEVICE_KERNELS_VERSION, sizeof(Scratch), combine, norm, scale_all, cast_all, text};
 
 } // namespace
 

@@ -26,18 +26,30 @@ constexpr unsigned access_bytes = 16;
 /* Numbers in registers are `Wide`. */
 template <typename T> struct Element {
     using Wide = T;
-    static DEVICE_MATH T widen(T x) { return x; }
-    static DEVICE_MATH T round(T x) { return x; }
+    static DEVICE_MATH T widen(T x) {
+        return x;
+    }
+    static DEVICE_MATH T round(T x) {
+        return x;
+    }
 };
 template <> struct Element<__half> {
     using Wide = float;
-    static DEVICE_MATH float widen(__half x) { return __half2float(x); }
-    static DEVICE_MATH __half round(float x) { return __float2half_rn(x); }
+    static DEVICE_MATH float widen(__half x) {
+        return __half2float(x);
+    }
+    static DEVICE_MATH __half round(float x) {
+        return __float2half_rn(x);
+    }
 };
 template <> struct Element<__nv_bfloat16> {
     using Wide = float;
-    static DEVICE_MATH float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-    static DEVICE_MATH __nv_bfloat16 round(float x) { return __float2bfloat16_rn(x); }
+    static DEVICE_MATH float widen(__nv_bfloat16 x) {
+        return __bfloat162float(x);
+    }
+    static DEVICE_MATH __nv_bfloat16 round(float x) {
+        return __float2bfloat16_rn(x);
+    }
 };
 
 template <typename T> struct alignas(access_bytes) Pack {
@@ -110,7 +122,8 @@ template <typename T> struct Norm {
     }
 };
 
-/* One thread's part. `Into` is T, or const T for a pass that only reads. Returns its sum of squares. */
+/* One thread's part. `Into` is T, or const T for a pass that only reads. Returns its sum of
+ * squares. */
 template <typename T, typename Op>
 DEVICE_MATH double pass(T *into, const T *from, uint64_t n, Op op, Place place) {
     using Wide = typename Element<T>::Wide;

@@ -6,7 +6,6 @@
  * given up. One thread looks at what is under way, tells the ends and times of ops, and aborts the
  * communicator when NCCL reports an error, an op takes too long or `abort` was called. */
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 #include "base/thread.h"
 #include "link/cuda_device.h"
 #include "link/link.h"
-#include "link/nccl_api.h"
+#include "link/nccl_comm.h"
 
 /* Ops under way; whoever posts more waits until the device has caught up. */
 #define NCCL_N_SLOTS 1024u
@@ -33,11 +32,10 @@ struct nccl_slot {
 struct nccl_link {
     struct link base;
     const struct cuda_api *cuda;
-    struct nccl_api nccl;
+    struct nccl_comm comm;
     int device;
     int64_t op_timeout_ns;
     char net[64];
-    ncclComm_t comm;
     cudaStream_t stream;
     pthread_mutex_t calls; /* one thread at a time inside NCCL; taken before `lock` */
     pthread_mutex_t lock;
@@ -51,7 +49,6 @@ struct nccl_link {
     int64_t busy_until_ns;
     struct deft_error failure; /* under `lock` */
     int has_failed;            /* atomic: `failure` is set */
-    int is_aborted;            /* `comm` is gone */
 };
 
 static struct nccl_link *nccl_of(struct link *link) {
@@ -63,16 +60,6 @@ static int nccl_gave_up(const struct nccl_link *link) {
 }
 
 /* --- failure ---------------------------------------------------------------------------------- */
-
-/* With NCCL's own words: those of the last error, where it has any, tell more than the code's. */
-static enum deft_status nccl_fail(const struct nccl_link *link, const char *call,
-                                  ncclResult_t result, struct deft_error *error) {
-    const char *words = link->nccl.get_error_string(result);
-    const char *last = link->comm != NULL ? link->nccl.get_last_error(link->comm) : NULL;
-    return deft_fail(error, result == ncclRemoteError ? DEFT_PEER_LOST : DEFT_IO, (int32_t)result,
-                     "NCCL: %s failed: %.120s%s%.160s", call, words,
-                     last != NULL && last[0] != '\0' ? ": " : "", last != NULL ? last : "");
-}
 
 static void nccl_finish(struct link_op *op, enum deft_status status) {
     op->status = status;
@@ -108,30 +95,6 @@ static void nccl_failure(struct link *link, struct deft_error *out_error) {
     (void)pthread_mutex_lock(&self->lock);
     *out_error = self->failure;
     (void)pthread_mutex_unlock(&self->lock);
-}
-
-/* What a call of a communicator that does not block has come to. Gives up at the deadline, or when
- * the link has failed meanwhile. */
-static enum deft_status nccl_await(struct nccl_link *link, const char *call, ncclResult_t result,
-                                   int64_t deadline_ns, struct deft_error *error) {
-    while (result == ncclInProgress) {
-        if (nccl_gave_up(link)) {
-            (void)pthread_mutex_lock(&link->lock);
-            *error = link->failure;
-            (void)pthread_mutex_unlock(&link->lock);
-            return error->status;
-        }
-        if (clock_monotonic_ns() > deadline_ns) {
-            return deft_fail(error, DEFT_TIMEOUT, 0,
-                             "NCCL: %s was still in progress at its time limit", call);
-        }
-        (void)sched_yield();
-        ncclResult_t asked = link->nccl.comm_get_async_error(link->comm, &result);
-        if (asked != ncclSuccess) {
-            return nccl_fail(link, "ncclCommGetAsyncError", asked, error);
-        }
-    }
-    return result == ncclSuccess ? DEFT_OK : nccl_fail(link, call, result, error);
 }
 
 /* --- the watching thread ---------------------------------------------------------------------- */
@@ -173,13 +136,13 @@ static enum deft_status nccl_judge(struct nccl_link *link, int64_t since_ns,
     if (pthread_mutex_trylock(&link->calls) != 0) {
         return DEFT_OK; /* whoever is inside asks NCCL itself */
     }
-    ncclResult_t asked = link->nccl.comm_get_async_error(link->comm, &result);
+    ncclResult_t asked = link->comm.api.comm_get_async_error(link->comm.handle, &result);
     (void)pthread_mutex_unlock(&link->calls);
     if (asked != ncclSuccess) {
-        return nccl_fail(link, "ncclCommGetAsyncError", asked, error);
+        return nccl_comm_fail(&link->comm, "ncclCommGetAsyncError", asked, error);
     }
     if (result != ncclSuccess && result != ncclInProgress) {
-        return nccl_fail(link, "an all-reduce", result, error);
+        return nccl_comm_fail(&link->comm, "an all-reduce", result, error);
     }
     if (clock_monotonic_ns() - since_ns > link->op_timeout_ns) {
         return deft_fail(error, DEFT_TIMEOUT, 0,
@@ -241,8 +204,7 @@ static void *nccl_watch(void *argument) {
     }
     if (nccl_gave_up(link)) { /* ends what the device is at, also when its peers are gone */
         (void)pthread_mutex_lock(&link->calls);
-        (void)link->nccl.comm_abort(link->comm);
-        link->is_aborted = 1;
+        nccl_comm_abort(&link->comm);
         (void)pthread_mutex_unlock(&link->calls);
     }
     return NULL;
@@ -279,11 +241,12 @@ static enum deft_status nccl_issue(struct nccl_link *link, const struct link_op 
     }
     code = cuda->event_record(slot->begin, link->stream);
     if (code == cudaSuccess) {
-        ncclResult_t result = link->nccl.all_reduce(
+        ncclResult_t result = link->comm.api.all_reduce(
             op->data, op->data, (size_t)op->elements, nccl_type(op->dtype),
-            op->reduce == LINK_MAX ? ncclMax : ncclSum, link->comm, link->stream);
-        enum deft_status status = nccl_await(link, "ncclAllReduce", result,
-                                             clock_monotonic_ns() + link->op_timeout_ns, error);
+            op->reduce == LINK_MAX ? ncclMax : ncclSum, link->comm.handle, link->stream);
+        enum deft_status status =
+            nccl_comm_await(&link->comm, "ncclAllReduce", result,
+                            clock_monotonic_ns() + link->op_timeout_ns, error);
         if (status != DEFT_OK) {
             return status;
         }
@@ -421,36 +384,6 @@ static void nccl_free(struct nccl_link *link) {
     free(link);
 }
 
-/* Rank 0's identifier, or why there is none, goes to all. */
-static enum deft_status nccl_share_id(const struct nccl_link *link, const struct link_world *world,
-                                      ncclUniqueId *out, struct deft_error *error) {
-    struct {
-        ncclUniqueId id;
-        int32_t result;
-    } own, *all;
-    memset(&own, 0, sizeof(own));
-    own.result = world->rank == 0 ? (int32_t)link->nccl.get_unique_id(&own.id) : 0;
-    all = calloc((size_t)world->n_ranks, sizeof(*all));
-    if (all == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %d ranks", world->n_ranks);
-    }
-    enum deft_status status = DEFT_OK;
-    if (world->n_ranks == 1) {
-        all[0] = own;
-    } else if (world->allgather(world->allgather_context, &own, sizeof(own), all) != 0) {
-        status =
-            deft_fail(error, DEFT_PEER_LOST, 0, "the ranks could not exchange NCCL's identifier");
-    }
-    if (status == DEFT_OK && all[0].result != (int32_t)ncclSuccess) {
-        status = nccl_fail(link, "ncclGetUniqueId on rank 0", (ncclResult_t)all[0].result, error);
-    }
-    if (status == DEFT_OK) {
-        *out = all[0].id;
-    }
-    free(all);
-    return status;
-}
-
 static enum deft_status nccl_make_stream(struct nccl_link *link, struct deft_error *error) {
     const struct cuda_api *cuda = link->cuda;
     const char *call = "cudaStreamCreateWithPriority";
@@ -470,40 +403,18 @@ static enum deft_status nccl_make_stream(struct nccl_link *link, struct deft_err
     return code == cudaSuccess ? DEFT_OK : cuda_api_fail(cuda, call, code, error);
 }
 
-static enum deft_status nccl_connect(struct nccl_link *link, const struct link_world *world,
-                                     struct deft_error *error) {
-    ncclConfig_t config;
-    ncclUniqueId id;
-    enum deft_status status = nccl_api_configure(link->net, &config, error);
-    if (status == DEFT_OK) {
-        status = nccl_share_id(link, world, &id, error);
-    }
-    if (status != DEFT_OK) {
-        return status;
-    }
-    int64_t deadline_ns = clock_monotonic_ns() + world->connect_timeout_ns;
-    ncclResult_t result =
-        link->nccl.comm_init_rank_config(&link->comm, world->n_ranks, id, world->rank, &config);
-    status = nccl_await(link, "ncclCommInitRankConfig", result, deadline_ns, error);
-    if (status != DEFT_OK && link->comm != NULL) {
-        (void)link->nccl.comm_abort(link->comm);
-        link->comm = NULL;
-    }
-    return status;
-}
-
 static enum deft_status nccl_start(struct nccl_link *link, const struct link_world *world,
                                    struct deft_error *error) {
     int before = cuda_api_enter(link->cuda, link->device);
     enum deft_status status = nccl_make_stream(link, error);
     if (status == DEFT_OK) {
-        status = nccl_connect(link, world, error);
+        status = nccl_comm_connect(&link->comm, link->net, world, error);
     }
     if (status == DEFT_OK) {
         int code = thread_start(&link->watcher, nccl_watch, link);
         link->has_watcher = code == 0;
         if (code != 0) {
-            (void)link->nccl.comm_abort(link->comm);
+            nccl_comm_abort(&link->comm);
             status = deft_fail(error, DEFT_NO_MEMORY, code,
                                "the thread of a link could not be started: %s", strerror(code));
         }
@@ -514,18 +425,19 @@ static enum deft_status nccl_start(struct nccl_link *link, const struct link_wor
 
 static enum deft_status nccl_open(const char *name, const struct link_world *world,
                                   struct link **out, struct deft_error *error) {
+    struct nccl_api api;
     enum deft_status status = nccl_check(world->device, error);
-    struct nccl_link *link = calloc(1, sizeof(*link));
-    if (status == DEFT_OK && link == NULL) {
-        status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a link");
-    }
     if (status == DEFT_OK) {
-        status = nccl_api_load(&link->nccl, error);
+        status = nccl_api_load(&api, error);
     }
     if (status != DEFT_OK) {
-        free(link);
         return status;
     }
+    struct nccl_link *link = calloc(1, sizeof(*link));
+    if (link == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a link");
+    }
+    link->comm.api = api;
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -534,6 +446,7 @@ static enum deft_status nccl_open(const char *name, const struct link_world *wor
     (void)pthread_mutex_init(&link->lock, NULL);
     (void)pthread_mutex_init(&link->calls, NULL);
     link->base.ops = &link_nccl;
+    link->comm.given_up = &link->has_failed;
     link->cuda = cuda_device_api(world->device);
     link->device = cuda_device_number(world->device);
     link->op_timeout_ns = world->op_timeout_ns;
@@ -573,20 +486,10 @@ static int nccl_close(struct link *link) {
         return 0;
     }
     struct nccl_link *self = nccl_of(link);
-    struct deft_error error = {.status = DEFT_OK};
     nccl_settle(self);
-    if (!self->is_aborted) {
-        int before = cuda_api_enter(self->cuda, self->device);
-        enum deft_status status =
-            nccl_await(self, "ncclCommFinalize", self->nccl.comm_finalize(self->comm),
-                       clock_monotonic_ns() + NCCL_PATIENCE_NS, &error);
-        if (status == DEFT_OK) {
-            (void)self->nccl.comm_destroy(self->comm);
-        } else {
-            (void)self->nccl.comm_abort(self->comm);
-        }
-        cuda_api_leave(self->cuda, self->device, before);
-    }
+    int before = cuda_api_enter(self->cuda, self->device);
+    nccl_comm_close(&self->comm, clock_monotonic_ns() + NCCL_PATIENCE_NS);
+    cuda_api_leave(self->cuda, self->device, before);
     nccl_free(self);
     return 0;
 }
