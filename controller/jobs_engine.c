@@ -228,6 +228,14 @@ static enum deft_status engine_options(const struct jobs_live *live,
     out->max_pending_bytes = live->registration.max_pending_bytes;
     enum deft_status status = quantify_price(&live->tuner.quantify, out->rules, price, error);
     out->max_merge = price->max_merge;
+    uint32_t most_merge = live->tuner.state.most_merge;
+    if (most_merge > 0 && most_merge < out->max_merge) {
+        size_t n = strlen(price->text);
+        out->max_merge = most_merge;
+        (void)snprintf(price->text + n, sizeof(price->text) - n,
+                       "; at most merge %u since one of %u was left for its loss", most_merge,
+                       most_merge + 1);
+    }
     out->max_delay = price->max_delay;
     out->progress = &price->progress;
     return status;
@@ -287,6 +295,8 @@ struct engine_task {
     struct store_warm_key key;
     struct dsched_plan offered; /* the offer, once it was found to fit */
     int64_t before_step_ns;     /* what it must be better than */
+    uint64_t running_seq;       /* the plan that runs; 0: exact */
+    int64_t running_ns;         /* what its step is foretold to be; 0: not known */
     uint32_t progress_ppm;      /* of the plan that is proposed */
 };
 
@@ -306,6 +316,7 @@ static enum deft_status engine_copy_offer(struct jobs_live *live, struct engine_
                                           struct deft_error *error) {
     const struct tuner_state *tuner = &live->tuner.state;
     task->before_step_ns = tuner->before_step_ns;
+    task->running_seq = tuner->running.is_exact ? 0 : tuner->running.seq;
     if (tuner->mode != TUNER_AUTO) {
         return DEFT_OK;
     }
@@ -398,11 +409,30 @@ static int engine_answer(struct jobs *jobs, int64_t id, const struct engine_task
                             &proposal);
             live->coverage_ppm = solution->coverage_ppm;
         }
-        tuner_solved(&live->tuner, status == DEFT_OK ? &proposal : NULL,
+        tuner_solved(&live->tuner, status == DEFT_OK ? &proposal : NULL, task->running_ns,
                      status == DEFT_OK ? task->price.text : error->text, out);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     return live != NULL;
+}
+
+/* What the profile that was solved says of the plan that runs. Without it the prediction is taken
+ * as it is. */
+static void engine_foretell(const struct jobs *jobs, int64_t id, struct engine_task *task) {
+    struct dsched_plan plan = {0};
+    struct dsched_report report = {0};
+    struct deft_error error = {0};
+    char *text = NULL;
+    uint64_t hash = 0;
+    if (task->running_seq != 0 &&
+        store_read_plan_text(jobs->options.store, id, task->running_seq, &text, &hash, &error) ==
+            DEFT_OK &&
+        wire_plan_decode(text, strlen(text), &plan, &error) == DEFT_OK &&
+        dsched_simulate_plan(&task->profile, &plan, 0, NULL, NULL, &report, NULL) == DSCHED_OK) {
+        task->running_ns = report.step_ns;
+    }
+    dsched_plan_done(&plan);
+    free(text);
 }
 
 static enum deft_status engine_find(const struct jobs *jobs, struct engine_task *task,
@@ -439,6 +469,7 @@ static void engine_solve(struct jobs *jobs, int64_t id) {
         jobs_offer_warm(jobs, id, &task->key, &task->offer);
     }
     if (status == DEFT_OK) {
+        engine_foretell(jobs, id, task);
         status = engine_find(jobs, task, &change, &error);
     }
     if (task != NULL && engine_answer(jobs, id, task, status, &error, &decision) &&

@@ -42,6 +42,8 @@ struct observe_row {
     int64_t forward_ns;
     int64_t backward_ns;
     int64_t optimizer_ns;
+    int64_t exposed_ns;
+    uint64_t bytes;
 };
 
 struct observe_size {
@@ -133,6 +135,9 @@ static void observe_merge(struct observe_slot *slot, const struct wire_iteration
     }
     if (row->exposed_ns < whole->exposed_ns) {
         whole->exposed_ns = row->exposed_ns;
+    }
+    if (row->bytes > whole->bytes) {
+        whole->bytes = row->bytes;
     }
     if (first || compute > slot->compute_ns) {
         slot->compute_ns = compute;
@@ -307,6 +312,8 @@ int observe_iteration(struct observe *observe, const struct wire_iteration *row,
         kept->forward_ns = slot->whole.forward_ns;
         kept->backward_ns = slot->whole.backward_ns;
         kept->optimizer_ns = slot->whole.optimizer_ns;
+        kept->exposed_ns = slot->whole.exposed_ns;
+        kept->bytes = slot->whole.bytes;
         observe->n_rows++;
     }
     *out = slot->whole;
@@ -368,12 +375,16 @@ static int observe_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static uint32_t observe_n_rows(const struct observe *observe) {
+    return observe->n_rows < OBSERVE_ROWS ? observe->n_rows : OBSERVE_ROWS;
+}
+
 enum deft_status observe_compute(const struct observe *observe, int64_t *out_forward,
                                  int64_t *out_backward, int64_t *out_optimizer) {
     int64_t forward[OBSERVE_ROWS];
     int64_t backward[OBSERVE_ROWS];
     int64_t optimizer[OBSERVE_ROWS];
-    uint32_t n = observe->n_rows < OBSERVE_ROWS ? observe->n_rows : OBSERVE_ROWS;
+    uint32_t n = observe_n_rows(observe);
     if (n < OBSERVE_MIN_ROWS) {
         return DEFT_STATE;
     }
@@ -389,6 +400,20 @@ enum deft_status observe_compute(const struct observe *observe, int64_t *out_for
     *out_backward = backward[n / 2];
     *out_optimizer = optimizer[n / 2];
     return DEFT_OK;
+}
+
+double observe_overlap(const struct observe *observe, double ns_per_byte) {
+    double compute_ns = 0;
+    double busy_ns = 0;
+    for (uint32_t i = 0; i < observe_n_rows(observe); i++) {
+        const struct observe_row *row = &observe->rows[i];
+        compute_ns += (double)(row->forward_ns + row->backward_ns + row->optimizer_ns);
+        busy_ns += (double)row->bytes * ns_per_byte - (double)row->exposed_ns;
+    }
+    if (compute_ns <= 0 || busy_ns <= 0) {
+        return 0;
+    }
+    return busy_ns < compute_ns ? busy_ns / compute_ns : 1;
 }
 
 const int64_t *observe_offsets(const struct observe *observe) {

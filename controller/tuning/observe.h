@@ -27,6 +27,7 @@ struct observed {
     int64_t backward_ns;
     int64_t optimizer_ns;           /* everything else that rank did outside of waiting */
     int64_t exposed_ns;             /* of the rank that waited least */
+    uint64_t bytes;                 /* that the links of the rank with the most carried */
     struct quantify_sample figures; /* means over the ranks that reported each */
 };
 /* A rank that is so many iterations behind the newest is not waited for: its agent has died, and
@@ -46,6 +47,9 @@ void observe_ops(struct observe *observe, const struct wire_op_summary *summary)
 /* Medians over the newest undisturbed iterations; DEFT_STATE while there are too few. */
 DEFT_NODISCARD enum deft_status observe_compute(const struct observe *observe, int64_t *out_forward,
                                                 int64_t *out_backward, int64_t *out_optimizer);
+/* Share of the computation, 0..1, beside which links were busy, over the same iterations: what they
+ * carried at `ns_per_byte`, less what was waited for. */
+double observe_overlap(const struct observe *observe, double ns_per_byte);
 /* [n_tensors] offsets from backward_begin, or NULL. */
 const int64_t *observe_offsets(const struct observe *observe);
 /* Low quantile of the fastest all-reduce per size, sorted by bytes; returns how many, at most

@@ -171,6 +171,48 @@ static enum deft_status build_link(const struct wire_link *from, const struct ob
     return DEFT_OK;
 }
 
+static enum deft_status build_links(const struct wire_registration *registration,
+                                    const struct observe *observe, struct dsched_profile *profile,
+                                    struct deft_error *error) {
+    profile->links = calloc(registration->n_links, sizeof(*profile->links));
+    if (profile->links == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a profile");
+    }
+    for (uint32_t l = 0; l < registration->n_links; l++) {
+        profile->n_links = l + 1;
+        enum deft_status status =
+            build_link(&registration->links[l], observe, l, &profile->links[l], error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+    }
+    return DEFT_OK;
+}
+
+/* What was measured ran beside links that were busy for some of it, and a profile says what it
+ * takes beside none: otherwise contention would be counted twice, and once more in every profile
+ * that is made while a plan runs. Links are taken to carry bytes by their speed. */
+static double build_undisturbed(const struct dsched_profile *profile,
+                                const struct observe *observe) {
+    double bytes_per_ns = 0;
+    double contention = 1;
+    for (uint32_t l = 0; l < profile->n_links; l++) {
+        const struct dsched_link *link = &profile->links[l];
+        if (link->n_samples == 0) { /* the check of the profile will say so */
+            continue;
+        }
+        const struct dsched_sample *largest = &link->samples[link->n_samples - 1];
+        bytes_per_ns += (double)largest->bytes / (double)largest->ns;
+        if (link->contention_ppm > contention * 1e6) {
+            contention = link->contention_ppm / 1e6;
+        }
+    }
+    if (bytes_per_ns <= 0) {
+        return 1;
+    }
+    return 1 - observe_overlap(observe, 1 / bytes_per_ns) * (contention - 1) / contention;
+}
+
 static enum deft_status build_fill(const struct wire_registration *registration,
                                    const struct observe *observe, struct dsched_profile *profile,
                                    struct deft_error *error) {
@@ -182,9 +224,16 @@ static enum deft_status build_fill(const struct wire_registration *registration,
                         &profile->optimizer_ns) != DEFT_OK) {
         return deft_fail(error, DEFT_STATE, 0, "too few whole iterations have been reported");
     }
+    enum deft_status status = build_links(registration, observe, profile, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    double undisturbed = build_undisturbed(profile, observe);
+    profile->forward_ns = (int64_t)((double)profile->forward_ns * undisturbed);
+    profile->backward_ns = (int64_t)((double)profile->backward_ns * undisturbed);
+    profile->optimizer_ns = (int64_t)((double)profile->optimizer_ns * undisturbed);
     profile->tensors = calloc(registration->n_tensors, sizeof(*profile->tensors));
-    profile->links = calloc(registration->n_links, sizeof(*profile->links));
-    if (profile->tensors == NULL || profile->links == NULL) {
+    if (profile->tensors == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a profile");
     }
     profile->n_tensors = registration->n_tensors;
@@ -196,14 +245,6 @@ static enum deft_status build_fill(const struct wire_registration *registration,
         build_apportion(profile, profile->backward_ns, 0);
     }
     build_apportion(profile, profile->forward_ns, 1);
-    for (uint32_t l = 0; l < registration->n_links; l++) {
-        profile->n_links = l + 1;
-        enum deft_status status =
-            build_link(&registration->links[l], observe, l, &profile->links[l], error);
-        if (status != DEFT_OK) {
-            return status;
-        }
-    }
     return DEFT_OK;
 }
 

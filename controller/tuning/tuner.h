@@ -7,10 +7,15 @@
  * reads them). No clock, no thread, no storage; equal inputs give equal decisions. Time is counted
  * in iterations, so that telemetry that arrives late is judged like telemetry that arrives at once.
  *
- * The guard. A plan starts as a canary: it must be faster, and its losses must fall as they do
- * under exact in a triple of windows, exact before, plan, exact after (dsched_drift). Then it is
- * committed, and the triple is repeated, ever more rarely, or at once when the loss rises. Beside
- * that the ranks themselves leave a plan whose loss or gradient exceeds the fuse it came with. */
+ * A plan starts as a canary: it must be faster. It was solved from iterations of another plan,
+ * which are not quite like its own: exact's optimizer, for one, waits for data that the network has
+ * just written. So what the canary itself takes is solved with once more, before anything is
+ * compared.
+ *
+ * The guard. The losses of a canary must fall as they do under exact in a triple of windows, exact
+ * before, plan, exact after (dsched_drift). Then it is committed, and the triple is repeated, ever
+ * more rarely, or at once when the loss rises. Beside that the ranks themselves leave a plan whose
+ * loss or gradient exceeds the fuse it came with. */
 #ifndef TUNER_H
 #define TUNER_H
 
@@ -53,7 +58,7 @@ struct tuner_config {
     uint32_t n_guard_most;      /* at most this */
     uint32_t min_predicted_ppm; /* a smaller predicted gain is not worth a switch */
     uint32_t min_measured_ppm;  /* a smaller measured gain is rolled back */
-    uint32_t refine_ppm;        /* worse than predicted by more than this: solve once more */
+    uint32_t refine_ppm;        /* a canary off its prediction by more: solve once more */
     uint32_t drift_ppm;         /* worse than it was by more than this: solve again */
 };
 void tuner_defaults(struct tuner_config *config);
@@ -93,18 +98,21 @@ struct tuner_state {
     uint32_t backoff;
     uint32_t n_switches;
     uint32_t n_rollbacks;
-    uint32_t n_step_backs; /* of which: for the loss. The second one halts */
-    uint32_t n_drift;      /* looks in a row that found the step longer */
-    int is_frozen;         /* no plan is looked for: what runs stays, unless the guard leaves it */
-    int refined;
-    int is_real;               /* the canary is faster; its losses are still to be judged */
-    int is_committed;          /* the guarded plan was committed before this triple */
-    int is_paired;             /* a triple is under way */
-    int finite_loss;           /* the newest loss under an exact plan was finite */
-    int64_t exact_step_ns;     /* 0: not measured yet */
-    int64_t before_step_ns;    /* measured right before the newest switch */
-    int64_t step_ns;           /* newest measurement of the running plan */
-    int64_t canary_step_ns;    /* of the guarded plan, when it was found to be faster */
+    uint32_t n_step_backs;  /* of which: for the loss. The second one halts */
+    uint32_t most_merge;    /* a plan of one more was left for its loss; 0: none was */
+    uint32_t n_drift;       /* looks in a row that found the step longer */
+    int is_frozen;          /* no plan is looked for: what runs stays, unless the guard leaves it */
+    int may_retry;          /* the plan of failed_hash was not faster, once */
+    int refined;            /* the canary, or one before it, was solved for once more */
+    int is_real;            /* the canary is faster; its losses are still to be judged */
+    int previous_on_trial;  /* so was `previous` when a better plan took its place */
+    int is_committed;       /* the guarded plan was committed before this triple */
+    int is_paired;          /* a triple is under way */
+    int finite_loss;        /* the newest loss under an exact plan was finite */
+    int64_t exact_step_ns;  /* 0: not measured yet */
+    int64_t before_step_ns; /* measured right before the newest switch or solution */
+    int64_t step_ns;        /* newest measurement of the running plan */
+    int64_t canary_step_ns; /* of the guarded plan, when it was found to be faster */
     int64_t reference_step_ns; /* what the running plan is held to */
     int64_t best_step_ns;      /* predicted by the newest solution */
 };
@@ -135,6 +143,7 @@ struct tuner_evidence {
     double drift_z;
     int has_proposal; /* SOLUTION */
     struct tuner_plan proposal;
+    int64_t running_ns;   /* SOLUTION: what the same profile foretells of the plan that runs */
     enum tuner_mode mode; /* MODE */
     int is_frozen;        /* HOLD */
     uint64_t pin_hash;    /* HOLD */
@@ -200,7 +209,9 @@ struct tuner {
     struct quantify quantify;
     /* What a restart measures anew. */
     struct dsched_drift drift;
-    uint64_t n_triples; /* counts on when the drift test starts over */
+    struct dsched_drift before; /* the same when a canary took over from exact */
+    uint64_t n_triples;         /* counts on when the drift test starts over */
+    uint32_t n_settling;        /* iterations whose losses the guard is still to leave out */
     uint32_t n_skipping;
     uint32_t n_window; /* rows, at most TUNER_WINDOW_ROWS */
     uint32_t n_since;  /* rows since the last look at the window */
@@ -226,9 +237,11 @@ void tuner_resume(struct tuner *tuner);
 void tuner_sample(struct tuner *tuner, const struct tuner_sample *sample,
                   struct tuner_decision *out);
 /* The answer to TUNER_SOLVE, where a plan is pinned: that one. `proposal->seq` is ignored. NULL:
- * none was found; `text` says why, or what the proposal costs. */
-void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, const char *text,
-                  struct tuner_decision *out);
+ * none was found; `text` says why, or what the proposal costs. `running_ns` is the step that the
+ * same profile foretells for the plan that runs, 0 where that is exact: what the profile does not
+ * know of this job it does not know of either plan. */
+void tuner_solved(struct tuner *tuner, const struct tuner_plan *proposal, int64_t running_ns,
+                  const char *text, struct tuner_decision *out);
 /* A rank will not run plan `seq`. */
 void tuner_refused(struct tuner *tuner, uint64_t seq, const char *why, struct tuner_decision *out);
 /* The ranks have left plan `seq` at `iteration`. */

@@ -55,7 +55,7 @@ static void compare_step_back(struct tuner_call *core) {
     const struct tuner_plan *plan = state->running.is_exact ? &state->guarded : &state->running;
     int broken = core->evidence->drift == DSCHED_DRIFT_BROKEN;
     int is_last = ++state->n_step_backs >= TUNER_MAX_STEP_BACKS;
-    state->failed_hash = plan->hash;
+    tuner_core_forbid_merge(state, plan);
     tuner_core_dwell(core);
     tuner_core_decide(core, is_last ? TUNER_HALT : TUNER_ROLL_BACK,
                       "under plan %" PRIu64 " %s (z = %.1f; %.200s): back to exact%s", plan->seq,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tuning/tuner_compare.h"
+#include "tuning/tuner_solution.h"
 
 /* Backing off further than 2^5 dwells would outlast most jobs. */
 #define TUNER_MAX_BACKOFF 5u
@@ -48,8 +49,7 @@ double tuner_core_ms(int64_t ns) {
     return (double)ns / 1e6;
 }
 
-/* Time per iteration of exact's progress. */
-static double core_cost_ns(int64_t step_ns, const struct tuner_plan *plan) {
+double tuner_core_cost_ns(int64_t step_ns, const struct tuner_plan *plan) {
     return (double)step_ns * 1e6 / (plan->progress_ppm > 0 ? plan->progress_ppm : 1000000);
 }
 
@@ -62,8 +62,23 @@ static int64_t core_stretch(int64_t ns, uint32_t ppm) {
     return ns + (int64_t)((double)ns * ppm / 1e6);
 }
 
-static enum tuner_phase core_rest(const struct tuner_state *state) {
-    return state->running.is_exact ? TUNER_OBSERVING : TUNER_COMMITTED;
+enum tuner_phase tuner_core_rest(const struct tuner_state *state) {
+    if (state->running.is_exact) {
+        return TUNER_OBSERVING;
+    }
+    return state->is_committed ? TUNER_COMMITTED : TUNER_CANARY;
+}
+
+void tuner_core_forbid(struct tuner_state *state, const struct tuner_plan *plan) {
+    state->failed_hash = plan->hash;
+    state->may_retry = 0;
+}
+
+void tuner_core_forbid_merge(struct tuner_state *state, const struct tuner_plan *plan) {
+    tuner_core_forbid(state, plan);
+    if (plan->merge > 1 && (state->most_merge == 0 || plan->merge <= state->most_merge)) {
+        state->most_merge = plan->merge - 1;
+    }
 }
 
 void tuner_core_dwell(struct tuner_call *core) {
@@ -93,7 +108,7 @@ void tuner_core_go_back(struct tuner_call *core, const struct tuner_plan *target
     tuner_core_go(core, target->is_exact ? &tuner_core_builtin : target, TUNER_RETURNING);
 }
 
-static int core_is_pinned(const struct tuner_state *state, const struct tuner_plan *plan) {
+int tuner_core_is_pinned(const struct tuner_state *state, const struct tuner_plan *plan) {
     return state->mode == TUNER_AUTO && state->pin_hash != 0 && plan->hash == state->pin_hash;
 }
 
@@ -107,25 +122,44 @@ static int core_may_ask(const struct tuner_state *state) {
 }
 
 static void core_ask(struct tuner_call *core) {
-    core->state->before_step_ns = core->state->step_ns;
+    if (core->state->phase != TUNER_CANARY) {
+        core->state->before_step_ns = core->state->step_ns;
+    }
     core->state->phase = TUNER_SOLVING;
     tuner_core_decide(core, TUNER_SOLVE, "solve");
 }
 
 /* --- measurements ----------------------------------------------------------------------------- */
 
+/* The canary is faster. Is it the best that can be had, now that its own iterations are known? */
+static void core_refine(struct tuner_call *core) {
+    struct tuner_state *state = core->state;
+    int64_t predicted_ns = state->running.predicted_step_ns;
+    uint32_t ppm = core->config->refine_ppm;
+    if (!state->refined && core_may_ask(state) && predicted_ns > 0 &&
+        (state->step_ns > core_stretch(predicted_ns, ppm) ||
+         core_stretch(state->step_ns, ppm) < predicted_ns)) {
+        state->refined = 1;
+        core_ask(core);
+    }
+}
+
 static void core_judge(struct tuner_call *core) {
     struct tuner_state *state = core->state;
-    int64_t gain = tuner_core_gain_ppm(core_cost_ns(state->before_step_ns, &state->previous),
-                                       core_cost_ns(state->step_ns, &state->running));
-    if (gain >= (int64_t)core->config->min_measured_ppm || core_is_pinned(state, &state->running)) {
+    int64_t gain = tuner_core_gain_ppm(tuner_core_cost_ns(state->before_step_ns, &state->previous),
+                                       tuner_core_cost_ns(state->step_ns, &state->running));
+    if (gain >= (int64_t)core->config->min_measured_ppm ||
+        tuner_core_is_pinned(state, &state->running)) {
         state->is_real = 1;
         state->canary_step_ns = state->step_ns;
         state->reference_step_ns = state->step_ns > state->running.predicted_step_ns
                                        ? state->step_ns
                                        : state->running.predicted_step_ns;
+        core_refine(core);
         return;
     }
+    /* Machines have bad moments. */
+    state->may_retry = state->failed_hash != state->running.hash;
     state->failed_hash = state->running.hash;
     tuner_core_dwell(core);
     tuner_core_decide(
@@ -169,12 +203,6 @@ static void core_watch(struct tuner_call *core) {
         if (core_may_ask(state)) {
             core_ask(core);
         }
-        return;
-    }
-    if (!state->refined && core_may_ask(state) && state->running.predicted_step_ns > 0 &&
-        state->step_ns > core_stretch(state->running.predicted_step_ns, config->refine_ppm)) {
-        state->refined = 1;
-        core_ask(core);
     }
 }
 
@@ -221,11 +249,23 @@ static void core_run(struct tuner_call *core, const struct tuner_plan *plan) {
     core->is_other = 1;
 }
 
+/* Back at the canary that was found to be faster: what is left to judge are its losses. */
+static void core_try_again(struct tuner_call *core) {
+    struct tuner_state *state = core->state;
+    state->phase = TUNER_CANARY;
+    state->is_real = 1;
+    state->is_committed = 0;
+    state->canary_step_ns = state->before_step_ns;
+    state->before_step_ns = state->exact_step_ns;
+    tuner_compare_start_triple(core);
+}
+
 static void core_switched(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     enum tuner_phase phase = state->phase;
     if (!state->pushed.is_exact && phase != TUNER_RETURNING && phase != TUNER_RESUMING) {
         state->previous = state->running;
+        state->previous_on_trial = !state->running.is_exact && !state->is_committed;
     }
     core_run(core, &state->pushed);
     state->n_switches++;
@@ -244,9 +284,13 @@ static void core_switched(struct tuner_call *core) {
         }
         return;
     }
+    if (phase == TUNER_RETURNING && !state->running.is_exact && state->previous_on_trial) {
+        core_try_again(core);
+        return;
+    }
     if (phase == TUNER_RETURNING || state->running.is_exact) {
-        state->phase = core_rest(state);
         state->is_committed = !state->running.is_exact;
+        state->phase = tuner_core_rest(state);
         return;
     }
     state->phase = TUNER_CANARY;
@@ -271,7 +315,7 @@ static void core_meet_unknown(struct tuner_call *core, uint64_t seq) {
 
 static void core_not_finite(struct tuner_call *core) {
     struct tuner_state *state = core->state;
-    state->failed_hash = state->running.hash;
+    tuner_core_forbid(state, &state->running);
     tuner_core_decide(core, TUNER_HALT,
                       "the loss is not finite under plan %" PRIu64
                       " and was finite before: back to exact, and this start is left alone",
@@ -287,6 +331,14 @@ static int core_awaits(const struct tuner_state *state) {
            (state->phase == TUNER_COMPARING && state->running.seq != state->pushed.seq);
 }
 
+/* What was pushed does not run: what runs goes on as if nothing had been. */
+static void core_stay(struct tuner_state *state) {
+    state->phase = tuner_core_rest(state);
+    if (state->phase == TUNER_CANARY) {
+        state->before_step_ns = state->exact_step_ns;
+    }
+}
+
 /* Who has been told to return is asked for nothing else. */
 static void core_time_out(struct tuner_call *core) {
     struct tuner_state *state = core->state;
@@ -299,7 +351,7 @@ static void core_time_out(struct tuner_call *core) {
     if (state->phase == TUNER_COMPARING) {
         tuner_compare_later(core);
     }
-    state->phase = core_rest(state);
+    core_stay(state);
     tuner_core_decide(core, TUNER_REFUSED,
                       "the ranks have not taken up plan %" PRIu64 " within %u iterations",
                       state->pushed.seq, core->config->n_switch_timeout);
@@ -346,79 +398,8 @@ static void core_iteration(struct tuner_call *core) {
     }
 }
 
-/* --- solutions, refusals, fuses, modes -------------------------------------------------------- */
-
-static void core_keep(struct tuner_call *core, const char *why) {
-    struct tuner_state *state = core->state;
-    tuner_core_dwell(core);
-    state->phase = core_rest(state);
-    if (!state->running.is_exact) {
-        state->reference_step_ns = state->step_ns; /* the new normal: do not ask again at once */
-    }
-    tuner_core_decide(core, TUNER_KEEP, "%s", why);
-    core->out->predicted_step_ns = state->best_step_ns;
-}
-
-/* "rule averaged, merge 3, delay 1 is predicted to take ..." */
-static void core_describe(const struct tuner_call *core, int64_t gain, const char *verb, char *out,
-                          size_t n_bytes) {
-    const struct tuner_plan *plan = &core->evidence->proposal;
-    (void)snprintf(out, n_bytes,
-                   "rule %s, merge %u, delay %u %s %.3f ms instead of %.3f ms and %.1f %% more "
-                   "samples (%+.1f %% in all); %.319s",
-                   dsched_rule_name((enum dsched_rule)plan->rule), plan->merge, plan->delay, verb,
-                   tuner_core_ms(plan->predicted_step_ns),
-                   tuner_core_ms(core->state->before_step_ns),
-                   plan->progress_ppm > 0 ? 1e8 / plan->progress_ppm - 100 : 0.0,
-                   (double)gain / 1e4, core->evidence->text);
-}
-
-static void core_solution(struct tuner_call *core) {
-    struct tuner_state *state = core->state;
-    const struct tuner_plan *proposal = &core->evidence->proposal;
-    char text[WIRE_TEXT_BYTES];
-    if (state->phase != TUNER_SOLVING) {
-        return; /* overtaken by a mode change or an unknown plan */
-    }
-    if (!core->evidence->has_proposal) {
-        (void)snprintf(text, sizeof(text), "no plan was found: %.300s", core->evidence->text);
-        core_keep(core, text);
-        return;
-    }
-    int64_t gain = tuner_core_gain_ppm(core_cost_ns(state->before_step_ns, &state->running),
-                                       core_cost_ns(proposal->predicted_step_ns, proposal));
-    state->best_step_ns = proposal->predicted_step_ns;
-    if (state->mode == TUNER_OBSERVE) {
-        tuner_core_dwell(core);
-        state->phase = core_rest(state);
-        core_describe(core, gain, "would take", text, sizeof(text));
-        tuner_core_decide(core, TUNER_OBSERVED, "%s", text);
-        core->out->predicted_step_ns = proposal->predicted_step_ns;
-        return;
-    }
-    if (!core_is_pinned(state, proposal) && (state->pin_hash != 0 || state->is_frozen)) {
-        core_keep(core, "a plan was found after the job was frozen or another one pinned");
-    } else if (core_is_pinned(state, proposal)) {
-        core_describe(core, gain, "is pinned, and predicted to take", text, sizeof(text));
-        tuner_core_decide(core, TUNER_PUSH, "%s", text);
-        tuner_core_go(core, proposal, TUNER_SWITCHING);
-        core->out->target_seq = 0;
-    } else if (gain < (int64_t)core->config->min_predicted_ppm) {
-        core_describe(core, gain, "is the best plan: predicted are", text, sizeof(text));
-        size_t n = strlen(text);
-        (void)snprintf(text + n, sizeof(text) - n, ": not worth a switch");
-        core_keep(core, text);
-    } else if (proposal->hash == state->failed_hash) {
-        core_keep(core, "the best plan is the one that was rolled back last");
-    } else if (!state->running.is_exact && proposal->hash == state->running.hash) {
-        core_keep(core, "the best plan is the one that runs");
-    } else {
-        core_describe(core, gain, "is predicted to take", text, sizeof(text));
-        tuner_core_decide(core, TUNER_PUSH, "%s", text);
-        tuner_core_go(core, proposal, TUNER_SWITCHING);
-        core->out->target_seq = 0;
-    }
-}
+/* --- refusals, fuses, modes --------------------------------------------------------------------
+ */
 
 static void core_refusal(struct tuner_call *core) {
     struct tuner_state *state = core->state;
@@ -429,11 +410,11 @@ static void core_refusal(struct tuner_call *core) {
     if (state->phase == TUNER_COMPARING) {
         tuner_compare_later(core);
     } else {
-        state->failed_hash = state->pushed.hash;
+        tuner_core_forbid(state, &state->pushed);
     }
     state->is_paired = 0;
     tuner_core_dwell(core);
-    state->phase = core_rest(state);
+    core_stay(state);
     tuner_core_decide(core, TUNER_REFUSED, "a rank refused plan %" PRIu64 ": %.200s", seq,
                       core->evidence->text);
     core->out->plan_seq = seq;
@@ -450,7 +431,7 @@ static void core_fuse(struct tuner_call *core) {
         return; /* every rank says so */
     }
     state->iteration = core->evidence->iteration;
-    state->failed_hash = state->running.hash;
+    tuner_core_forbid_merge(state, &state->running);
     exact.seq = seq;
     core_run(core, &exact);
     state->n_rollbacks++;
@@ -486,7 +467,7 @@ static void core_mode(struct tuner_call *core) {
         tuner_core_go_back(core, &tuner_core_builtin);
     } else if (state->phase == TUNER_SOLVING || mode == TUNER_AUTO) {
         if (state->phase == TUNER_SOLVING) {
-            state->phase = core_rest(state);
+            state->phase = tuner_core_rest(state);
         }
         state->wait_until = 0;
         state->backoff = 0;
@@ -498,7 +479,7 @@ static void core_hold(struct tuner_call *core) {
     struct tuner_state *state = core->state;
     const struct tuner_evidence *evidence = core->evidence;
     if (state->phase == TUNER_SOLVING) {
-        state->phase = core_rest(state);
+        state->phase = tuner_core_rest(state);
     }
     if (evidence->pin_hash != state->pin_hash) {
         state->wait_until = 0;
@@ -521,7 +502,7 @@ int tuner_core(const struct tuner_config *config, struct tuner_state *state,
         core_iteration(&core);
         break;
     case TUNER_SOLUTION:
-        core_solution(&core);
+        tuner_solution_take(&core);
         break;
     case TUNER_REFUSAL:
         core_refusal(&core);

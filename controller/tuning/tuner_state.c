@@ -54,10 +54,13 @@ static const struct wire_field state_fields[] = {
     WIRE_ROW_UINT(R, n_switches, "n_switches", 1, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, n_rollbacks, "n_rollbacks", 1, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, n_step_backs, "n_step_backs", 0, 0, UINT32_MAX),
+    WIRE_ROW_UINT(R, most_merge, "most_merge", 0, 0, UINT32_MAX),
     WIRE_ROW_UINT(R, n_drift, "n_drift", 0, 0, UINT32_MAX),
     WIRE_ROW_FLAG(R, is_frozen, "is_frozen"),
+    WIRE_ROW_FLAG(R, may_retry, "may_retry"),
     WIRE_ROW_FLAG(R, refined, "refined"),
     WIRE_ROW_FLAG(R, is_real, "is_real"),
+    WIRE_ROW_FLAG(R, previous_on_trial, "previous_on_trial"),
     WIRE_ROW_FLAG(R, is_committed, "is_committed"),
     WIRE_ROW_FLAG(R, is_paired, "is_paired"),
     WIRE_ROW_FLAG(R, finite_loss, "finite_loss"),
@@ -94,6 +97,7 @@ static const struct wire_shape noise_shape =
 #define R struct tuner
 static const struct wire_field tuner_fields[] = {
     WIRE_ROW_OBJECT(R, state, "state", 1, &state_shape),
+    WIRE_ROW_UINT(R, n_triples, "n_triples", 0, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_OBJECT(R, quantify.noise, "noise", 0, &noise_shape),
     WIRE_ROW_OBJECT(R, quantify.disagreement.noise, "disagreement", 0, &noise_shape),
     WIRE_ROW_UINT(R, quantify.disagreement.n_ranks, "disagreement_ranks", 0, 0, UINT32_MAX),
@@ -124,6 +128,7 @@ enum deft_status tuner_state_decode(const char *text, struct tuner *tuner,
         restored->state.is_frozen = tuner->state.is_frozen;
         restored->state.pin_hash = tuner->state.pin_hash;
         tuner->state = restored->state;
+        tuner->n_triples = restored->n_triples;
         tuner->quantify.noise = restored->quantify.noise;
         tuner->quantify.disagreement = restored->quantify.disagreement;
         tuner->quantify.grad_sq = restored->quantify.grad_sq;
@@ -172,6 +177,7 @@ static const struct wire_field evidence_fields[] = {
     WIRE_ROW_REAL(R, drift_z, "drift_z"),
     WIRE_ROW_FLAG(R, has_proposal, "has_proposal"),
     WIRE_ROW_OBJECT(R, proposal, "proposal", 1, &plan_shape),
+    WIRE_ROW_INT(R, running_ns, "running_ns", 0, 0, WIRE_MAX_INTEGER),
     WIRE_ROW_NAME(R, mode, "mode", 1, mode_names),
     WIRE_ROW_FLAG(R, is_frozen, "is_frozen"),
     WIRE_ROW_HEX(R, pin_hash, "pin_hash", 0),

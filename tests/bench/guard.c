@@ -41,7 +41,7 @@ static void guard_decided(struct guard *guard, const struct tuner_decision *deci
                                             .progress_ppm = 1000000,
                                             .predicted_step_ns = GUARD_EXACT_NS / 2};
         struct tuner_decision answer;
-        tuner_solved(&guard->tuner, &proposal, "it is made up", &answer);
+        tuner_solved(&guard->tuner, &proposal, 0, "it is made up", &answer);
         guard_decided(guard, &answer);
         return;
     }

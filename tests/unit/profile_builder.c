@@ -87,6 +87,41 @@ static void compute_is_the_slowest_rank(void **unused) {
     wire_registration_done(&registration);
 }
 
+/* A profile says what computing takes beside idle links. A busy one of the host's processors made
+ * it longer, which the planner will add again. */
+static void contention_is_not_counted_twice(void **unused) {
+    uint64_t state = testing_seed();
+    struct wire_registration registration;
+    struct observe *observe = NULL;
+    struct dsched_profile profile = {0};
+    (void)unused;
+    registration_of(&registration);
+    memcpy(registration.links[0].name, "gloo:a", 7);
+    for (uint64_t bytes = 0; bytes <= 1000000; bytes += 100000) {
+        assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+        for (uint64_t i = 0; i < 40; i++) {
+            for (uint32_t rank = 0; rank < N_RANKS; rank++) {
+                struct wire_iteration row = row_of(rank, i, &state);
+                struct observed whole;
+                row.bytes = bytes;
+                (void)observe_iteration(observe, &row, &whole);
+            }
+        }
+        assert_int_equal(profile_build(&registration, observe, &profile, NULL), DEFT_OK);
+        const struct dsched_link *link = &profile.links[0];
+        double contention = link->contention_ppm / 1e6;
+        assert_true(contention > 1);
+        double busy_ns = (double)bytes * (double)dsched_link_ns(link, 256000) / 256000 - 1e5;
+        double share = fmin(fmax(busy_ns / (1e6 + 2e6 + 3.5e5), 0), 1);
+        double expected = 2e6 * (1 - share * (contention - 1) / contention);
+        assert_in_range(profile.backward_ns, (int64_t)(expected * 0.999),
+                        (int64_t)(expected * 1.001));
+        dsched_profile_done(&profile);
+        observe_destroy(observe);
+    }
+    wire_registration_done(&registration);
+}
+
 static void readiness_becomes_backward_times(void **unused) {
     uint64_t state = testing_seed();
     struct wire_registration registration;
@@ -309,6 +344,7 @@ static void figures_are_means_over_the_ranks(void **unused) {
 
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(compute_is_the_slowest_rank),
+    cmocka_unit_test(contention_is_not_counted_twice),
     cmocka_unit_test(readiness_becomes_backward_times),
     cmocka_unit_test(links_are_what_they_do_under_load),
     cmocka_unit_test(bursts_do_not_make_small_messages_cheap),

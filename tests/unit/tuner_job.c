@@ -55,7 +55,7 @@ void job_decided(struct job *job, const struct tuner_decision *decision) {
     assert_true(decision->reason[0] != '\0');
     if (decision->kind == TUNER_SOLVE) {
         struct tuner_decision answer;
-        tuner_solved(&job->tuner, job->has_proposal ? &job->proposal : NULL,
+        tuner_solved(&job->tuner, job->has_proposal ? &job->proposal : NULL, job->running_ns,
                      job->has_proposal ? "a price" : "none was offered", &answer);
         job_decided(job, &answer);
         return;

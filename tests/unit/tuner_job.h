@@ -24,6 +24,7 @@ struct job {
     struct tuner_decision last; /* newest that is not TUNER_SOLVE */
     struct tuner_plan proposal; /* the answer to TUNER_SOLVE */
     int64_t proposal_step_ns;   /* what it will really take */
+    int64_t running_ns;         /* what the solver will say of the plan that runs */
     int has_proposal;
     int ignores_pushes;
     /* The loss of this iteration, for job->running_seq; NULL: a constant 1. */
