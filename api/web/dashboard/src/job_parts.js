@@ -6,13 +6,16 @@ import { time } from "./web_units.js";
 const PAGES = [["job", "", "Overview"], ["plan", "/plan", "Plan"], ["links", "/links", "Links"],
                ["decisions", "/decisions", "Decisions"]];
 
+export function jobAbout(job) {
+  return [job.state, `mode ${job.mode}`, job.phase || null, job.frozen ? "frozen" : null,
+          job.pin ? `pinned ${job.pin}` : null, job.user ? `user ${job.user}` : null]
+    .filter((text) => text !== null).join(" · ");
+}
+
 export function jobHead(job, page) {
   return h("div", { class: "job-head" },
     h("h1", { class: "name" }, job.id),
-    h("p", { class: "soft" }, [job.state, `mode ${job.mode}`, job.phase || null,
-                               job.frozen ? "frozen" : null, job.pin ? `pinned ${job.pin}` : null,
-                               job.user ? `user ${job.user}` : null]
-      .filter((text) => text !== null).join(" · ")),
+    h("p", { class: "soft" }, jobAbout(job)),
     h("nav", { class: "tabs", "aria-label": "Pages of this job" }, PAGES.map(([key, rest, text]) =>
       place(jobPlace(job.id, rest), text, { "aria-current": key === page ? "page" : null }))));
 }

@@ -3,7 +3,7 @@
 import { get } from "./web_api.js";
 import { figures, fill, h, jobPlace, note, place, table } from "./web_elements.js";
 import { isTuned, leftOnTable } from "./page_jobs.js";
-import { fraction, number, plural, time, times } from "./web_units.js";
+import { number, plural, ratio, time, times } from "./web_units.js";
 
 const PER_PAGE = 1000;
 const MOST = 20000; // jobs that are looked at
@@ -98,7 +98,7 @@ function nothingTable(jobs) {
       [["Job", false], ["Ranks", true], ["Mode", false], ["Step", true], ["Coverage rate", true],
        ["Why", false]],
       rows.map((job) => [name(job), number(job.n_ranks), job.mode, time(job.step_ns),
-                         job.coverage > 0 ? fraction(job.coverage) : "–",
+                         ratio(job.coverage),
                          h("span", { class: "reason" }, why(job))])), top(rows, none.length));
 }
 
@@ -119,10 +119,10 @@ export async function showCluster(root, _, view) {
       ["Left on the table", `${number(lost, 1)} GPUs`,
        `predicted for ${plural(left.length, "job")}`],
     ]),
-    note("A rank counts as one GPU. Hours saved are estimated from each job's newest start, as if " +
-         "it had run its present plan since it began, or for the whole week: at most so many. " +
-         "What is left on the table is predicted, and is the share of those ranks' time that " +
-         "their plans would free."),
+    note("A rank counts as one GPU. Hours saved are estimated from each job's newest start, as " +
+         "if it had run its present plan since it began, or for the whole week: at most so many. " +
+         "What is left on the table is predicted for jobs in mode observe, and is the share of " +
+         "their ranks' time that the plans would free."),
     total > jobs.length ? note(`Only ${number(jobs.length)} of ${number(total)} jobs are counted.`)
       : null,
     gainTable(running), leftTable(running), nothingTable(running));

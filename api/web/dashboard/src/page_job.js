@@ -4,8 +4,8 @@ import { get, jobPath, watchJob } from "./web_api.js";
 import { Chart, withGaps } from "./web_charts.js";
 import { figures, fill, h } from "./web_elements.js";
 import { operatorButtons } from "./job_actions.js";
-import { jobHead, marksOf } from "./job_parts.js";
-import { exposedShare, fraction, moment, number, span, time, times } from "./web_units.js";
+import { jobAbout, jobHead, marksOf } from "./job_parts.js";
+import { exposedShare, fraction, moment, number, ratio, time, times } from "./web_units.js";
 import { heard, isTuned, leftOnTable } from "./page_jobs.js";
 
 const POINTS = 1000;
@@ -64,7 +64,7 @@ function headFigures(job) {
     ["Step", time(job.step_ns)],
     ["Step under exact", time(job.exact_step_ns)],
     ["Step, predicted", time(job.predicted_step_ns)],
-    ["Coverage rate", job.coverage > 0 ? fraction(job.coverage) : "–",
+    ["Coverage rate", ratio(job.coverage),
      "communication over compute"],
     ["Update rule", job.rule || "exact",
      isTuned(job) ? `merge ${job.merge}, delay ${job.delay}` : null],
@@ -121,11 +121,11 @@ class JobPage {
   }
 
   take(job) {
-    const isNewStart = this.job === null || this.job.incarnation !== job.incarnation;
     this.job = job;
-    if (this.head.childElementCount === 0 || isNewStart) {
+    if (this.head.childElementCount === 0) {
       this.head.replaceChildren(jobHead(job, "job"));
     }
+    this.head.querySelector("p").textContent = jobAbout(job);
     this.status.textContent = job.status || job.decision || "";
     this.figures.replaceChildren(headFigures(job));
     this.actions.update(job);

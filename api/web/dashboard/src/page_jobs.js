@@ -3,7 +3,7 @@
 
 import { get, pause } from "./web_api.js";
 import { fill, h, jobPlace, note, place, table } from "./web_elements.js";
-import { moment, number, plural, time, times, fraction } from "./web_units.js";
+import { moment, number, plural, ratio, time, times } from "./web_units.js";
 
 const PER_PAGE = 100;
 const EVERY_MS = 2000;
@@ -36,7 +36,7 @@ function row(job) {
   return [place(jobPlace(job.id), job.id, { class: "name" }), job.user || "–", job.state, job.mode,
           job.phase || "–", job.rule || "exact", heard(job), time(job.step_ns),
           isTuned(job) ? times(job.gain) : "–", times(leftOnTable(job)),
-          job.coverage > 0 ? fraction(job.coverage) : "–", moment(job.updated_at)];
+          ratio(job.coverage), moment(job.updated_at)];
 }
 
 function select(label, options, value, onChange) {

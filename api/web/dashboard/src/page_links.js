@@ -4,7 +4,7 @@ import { get, jobPath, Refusal } from "./web_api.js";
 import { Chart } from "./web_charts.js";
 import { fill, h, note, table } from "./web_elements.js";
 import { jobHead } from "./job_parts.js";
-import { bytes, number, rate, time } from "./web_units.js";
+import { bytes, number, rate, roundBytes, time } from "./web_units.js";
 
 async function profileOf(job, signal) {
   try {
@@ -38,7 +38,7 @@ function curve(ops, probes) {
 function linkChart(job, name, rows) {
   const chart = new Chart({
     title: `Link ${name}`, unit: "ms", what: `Time of an all-reduce on ${name} over its size`,
-    file: job, xLabel: "Size", xFormat: bytes, isLog: true, bands: [[3, 2, "blue"]],
+    file: job, xLabel: "Size", xFormat: roundBytes, isLog: true, bands: [[3, 2, "blue"]],
     empty: "Nothing has been sent on this link yet.",
     series: [{ name: "median", colour: "blue", spanGaps: true },
              { title: "least", colour: "blue", isHidden: true, spanGaps: true },
@@ -69,6 +69,6 @@ export async function showLinks(root, [name], view) {
     rows.length === 0 ? note("None has been reported yet.")
       : table("All-reduces by link and size",
               [["Link", false], ["Size", true], ["Count", true], ["Least", true], ["Median", true],
-               ["Most", true], ["Bytes of the median", true]], rows));
+               ["Most", true], ["Bandwidth at the median", true]], rows));
   view.ready();
 }

@@ -4,7 +4,7 @@ import { drawLanes } from "../../lanes/lanes.js";
 import { get, jobPath, Refusal } from "./web_api.js";
 import { figures, fill, h, jobPlace, note, place, table } from "./web_elements.js";
 import { jobHead } from "./job_parts.js";
-import { bytes, fraction, isKnown, moment, number, span, time, times } from "./web_units.js";
+import { bytes, isKnown, moment, number, ratio, span, time, times } from "./web_units.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const STAGES = [["forward", "Forward"], ["backward", "Backward"], ["optimizer", "Optimizer"],
@@ -71,17 +71,17 @@ function comparison(predicted, measured) {
 function planFigures(plan) {
   const forecast = plan.plan.forecast;
   const measured = plan.measured;
-  const ratio = measured.step_ns > 0 && forecast.step_ns > 0
+  const slowness = measured.step_ns > 0 && forecast.step_ns > 0
     ? measured.step_ns / forecast.step_ns : null;
   return figures([
     ["Update rule", plan.plan.rule],
     ["Step, predicted", time(forecast.step_ns)],
     ["Step, measured", measured.n_iterations > 0 ? time(measured.step_ns) : "–",
      measured.n_iterations > 0 ? `${number(measured.n_iterations)} iterations` : "none yet"],
-    ["Measured over predicted", times(ratio)],
+    ["Measured over predicted", times(slowness)],
     ["Exposed, predicted", span(forecast.exposed_ns)],
     ["Exposed, measured", measured.n_iterations > 0 ? span(measured.exposed_ns) : "–"],
-    ["Coverage rate", plan.solution ? fraction(plan.solution.coverage) : "–"],
+    ["Coverage rate", plan.solution ? ratio(plan.solution.coverage) : "–"],
     ["Updates per step", number(forecast.updates_per_step, 3)],
     ["Delay, mean", isKnown(forecast.mean_delay_steps)
       ? `${number(forecast.mean_delay_steps, 2)} steps` : "–"],
@@ -138,6 +138,16 @@ async function orNull(promise) {
   }
 }
 
+// A plan that goes on after a comparison was searched for when it was first pushed.
+async function withSolution(plan, plans, signal) {
+  const first = plans.find((other) => other.hash === plan.hash && other.id !== plan.id);
+  if (plan.solution !== null || first === undefined) {
+    return plan;
+  }
+  const { solution } = await get(`/plans/${first.id}/explain`, signal);
+  return { ...plan, solution };
+}
+
 export async function showPlan(root, [name, wanted], view) {
   const { signal } = view;
   const job = await get(jobPath(name), signal);
@@ -150,7 +160,8 @@ export async function showPlan(root, [name, wanted], view) {
     return;
   }
   const [plan, timeline, steps] = await Promise.all([
-    get(`/plans/${id}/explain`, signal), orNull(get(`/plans/${id}/timeline`, signal)),
+    get(`/plans/${id}/explain`, signal).then((found) => withSolution(found, plans, signal)),
+    orNull(get(`/plans/${id}/timeline`, signal)),
     get(`/incarnations/${job.incarnation}/iterations?points=10000`, signal)]);
   const lanes = h("div");
   fill(root, jobHead(job, "plan"),

@@ -144,7 +144,7 @@ export class Chart {
     };
     this.legend.replaceChildren(
       ...this.options.series.filter((s) => s.name).map((s) =>
-        h("li", {}, swatch(s.isBand ? "band" : s.isPoints ? "dot" : "line", s.colour), s.name)),
+        h("li", {}, swatch(s.isBand ? "band" : s.isPoints ? "dot" : s.dash ? "line dashes" : "line", s.colour), s.name)),
       ...[...marks.values()].map((mark) =>
         h("li", {}, swatch(mark.isDashed ? "dashed" : "upright", mark.colour), mark.name)));
   }
@@ -157,7 +157,7 @@ export class Chart {
     const xFormat = options.xFormat ?? number;
     return {
       width: Math.max(this.box.clientWidth, 200), height: options.height ?? HEIGHT,
-      padding: [20, 14, 0, 4], legend: { show: false },
+      padding: [20, options.isLog ? 36 : 18, 0, 4], legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: options.onRange !== undefined, y: false,
                                                        setScale: false } },
       scales: { x: { time: false, distr: options.isLog ? 3 : 1 },

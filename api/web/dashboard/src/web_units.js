@@ -29,6 +29,16 @@ export function times(value) {
   return isKnown(value) ? `${value.toFixed(2)}×` : NONE;
 }
 
+// As the coverage rate is written everywhere: 1.3 is 1.3 times the compute.
+export function ratio(value) {
+  return isKnown(value) && value > 0 ? value.toFixed(2) : NONE;
+}
+
+// For axes: no digits that say nothing.
+export function roundBytes(value) {
+  return bytes(value).replace(/[.]0+(?=\D)/, "");
+}
+
 export function fraction(value) {
   return isKnown(value) ? formatFraction(value) : NONE;
 }
