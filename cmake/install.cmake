@@ -72,6 +72,12 @@ function(deft_man page component)
   install(FILES ${file} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section}
     COMPONENT ${component})
 endfunction()
+# What Prometheus and Grafana read of the controller.
+install(FILES
+  ${CMAKE_SOURCE_DIR}/charts/grafana/deft-alerts.yaml
+  ${CMAKE_SOURCE_DIR}/charts/grafana/deft-dashboard.json
+  DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/deft/grafana COMPONENT deft-controller)
+
 deft_man(deft.1 deft)
 deft_man(deft-agent.8 deft-agent)
 deft_man(deft-controller.8 deft-controller)
