@@ -1,4 +1,4 @@
-"""What an API server does with mutating webhooks: who is asked, how, and what comes of the answer."""
+"""What an API server does with mutating webhooks: whom it asks, how, and what comes of it."""
 
 import base64
 import copy
@@ -66,7 +66,7 @@ def review(pod, namespace, dry_run):
                         "kind": {"group": "", "version": "v1", "kind": "Pod"},
                         "resource": {"group": "", "version": "v1", "resource": "pods"},
                         "name": "", "namespace": namespace, "object": pod, "oldObject": None,
-                        "userInfo": {"username": "system:serviceaccount:kube-system:job-controller"}}}
+                        "userInfo": {"username": "system:serviceaccount:kube-system:job"}}}
 
 
 def admit(pod, namespace, configurations, resolve, dry_run=False):

@@ -1,10 +1,11 @@
 """A stand-in for the API server of Kubernetes, on loopback. It is none: no authentication, no
 controllers, no defaults.
 
-What it does for real clients (helm, kubectl): discovery and the published OpenAPI documents, create,
-read, replace, apply, merge, delete, watch; every write is held against the schemas, a StatefulSet
-keeps what may not change, and a pod goes through the mutating webhooks that are configured, then
-through the schemas again and, where its namespace asks for it, the restricted level of pod security.
+What it does for real clients (helm, kubectl): discovery and the published OpenAPI documents,
+create, read, replace, apply, merge, delete, watch; every write is held against the schemas, a
+StatefulSet keeps what may not change, and a pod goes through the mutating webhooks that are
+configured, then through the schemas again and, where its namespace asks for it, the restricted
+level of pod security.
 """
 
 import copy

@@ -106,7 +106,8 @@ def selection_problems(items):
                 if port["port"] not in ports:
                     yield f"NetworkPolicy: no port {port['port']}"
     for claim in own["spec"].get("volumeClaimTemplates", []):
-        more = set(claim["metadata"].get("labels", {})) - set(own["spec"]["selector"]["matchLabels"])
+        fixed = set(own["spec"]["selector"]["matchLabels"])
+        more = set(claim["metadata"].get("labels", {})) - fixed
         if more:
             yield f"volumeClaimTemplates: {more} change with a version, and may not change"
     for item in by_kind(items, "ServiceMonitor"):

@@ -1,8 +1,8 @@
 """A stand-in for a node of Kubernetes: runs the containers of a pod for real, as root.
 
-Each container is a process in a root filesystem of its own, which charts/images/gather has made, and
-which is read-only if the pod says so; as the user and groups that the pod says, without new
-privileges; with its volumes, its variables and its own name for services. Init containers, native
+Each container is a process in a root filesystem of its own, which charts/images/gather has made,
+and which is read-only if the pod says so; as the user and groups that the pod says, without new
+privileges; with its volumes, its variables and its own names of services. Init containers, native
 sidecars and probes are as in Kubernetes. Limits of resources, capabilities and seccomp are not.
 """
 
@@ -234,8 +234,8 @@ class Pod:
         groups = str(context.get("fsGroup", group))
         words = (self.network.enter() if self.network else []) + [
             "unshare", "--mount", "bash", "-c", START, "start", shutil.which("chroot"), root,
-            f"{user}:{group}", groups, "1" if context.get("readOnlyRootFilesystem") else "0", *mounts, "--",
-            *own["command"], *own.get("args", [])]
+            f"{user}:{group}", groups, "1" if context.get("readOnlyRootFilesystem") else "0",
+            *mounts, "--", *own["command"], *own.get("args", [])]
         self.logs[own["name"]] = os.path.join(self.place, own["name"] + ".log")
         with open(self.logs[own["name"]], "wb") as log:
             return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,

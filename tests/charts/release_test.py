@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The chart's life, by real helm and kubectl, at a stand-in for the API server; its controller and its
-pods run for real, in root filesystems of their own.
+"""The chart's life, by real helm and kubectl, at a stand-in for the API server; its controller and
+its pods run for real, in root filesystems of their own.
 
 usage: release_test.py BUILD_FOLDER [CASE]
 """
@@ -10,11 +10,10 @@ import contextlib
 import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import shutil
-import threading
 
 import yaml
 
