@@ -145,10 +145,10 @@ class Controller:
         finally:
             connection.close()
 
-    def listen(self, path):
-        """An event stream; the caller closes it."""
+    def listen(self, path, headers=""):
+        """An event stream; the caller closes it. `headers`: lines with their ends."""
         peer = socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE_S)
-        peer.sendall(f"GET {API}{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        peer.sendall(f"GET {API}{path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
         stream = peer.makefile("rb")
         peer.close()
         return stream
