@@ -2,9 +2,9 @@
 //
 //   node dashboard_browser.mjs MODULES SPEC.json
 //
-// SPEC: {"case", "url", "names": {kind: job}, "tokens": {role: text}, "chromium", "shots": folder,
-//        "full": bool, "pages": [[name, hash]], "slowness": n}. Says what was found on standard
-// output; exit status 1: something is wrong.
+// SPEC: {"case", "url", "names": {kind: job}, "tokens": {role: text}, "plans": {kind: id},
+//        "chromium", "shots": folder, "full": bool, "pages": [[name, hash]], "slowness": n}
+// Says what was found on standard output; exit status 1: something is wrong.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -34,6 +34,7 @@ function allPages() {
           ["job", job("tuned")], ["job-back", job("back")], ["job-one", job("one")],
           ["job-none", job("none")], ["job-hostile", job("hostile")],
           ["plan", job("tuned", "/plan")], ["plan-none", job("one", "/plan")],
+          ["plan-back", job("back", `/plan/${spec.plans.back}`)],
           ["links", job("tuned", "/links")], ["decisions", job("back", "/decisions")],
           ["nowhere", "#/nowhere"]];
 }
@@ -113,17 +114,16 @@ function misplaced() {
 // --- cases ---------------------------------------------------------------------------------------
 
 async function pages(browser) {
+  const quick = { light: [360], dark: [1440] };
   for (const colorScheme of ["light", "dark"]) {
     const page = await open(browser, { colorScheme });
     for (const [name, hash] of allPages()) {
-      for (const width of spec.full ? WIDTHS : [360, 1440]) {
+      for (const width of spec.full ? WIDTHS : quick[colorScheme]) {
         await page.setViewportSize({ width, height: width < 500 ? 800 : 1000 });
         await go(page, hash);
         const bad = await page.evaluate(misplaced);
         check(bad.length === 0, `${name}, ${width}, ${colorScheme}: ${bad.join("; ")}`);
-        if (spec.full || width === 360) {
-          await axe(page, `${name}, ${width}, ${colorScheme}`);
-        }
+        await axe(page, `${name}, ${width}, ${colorScheme}`);
         if (spec.shots) {
           await page.screenshot({ path: join(spec.shots, `${name}-${width}-${colorScheme}.png`),
                                   fullPage: true });

@@ -119,7 +119,9 @@ def headers_are_strict_and_names_last(program, _modules):
 
 def pages_are_sound(program, modules, full=False):
     with Controller(program, *OPTIONS) as controller:
-        look(modules, "pages", controller, fill(controller), full=full)
+        world = fill(controller)
+        first = controller.get(world["back"].path("/plans"))["plans"][0]["id"]
+        look(modules, "pages", controller, world, plans={"back": first}, full=full)
 
 
 def every_page_at_every_width(program, modules):
@@ -195,7 +197,8 @@ def ten_thousand_jobs_and_ten_million_iterations(program, modules):
         many(controller, 10000)
         path = f"#/job/{quote('long', safe='')}"
         print(look(modules, "figures", controller, {"long": agent}, pages=[
-            ["10,001 jobs", "#/jobs"], ["a job with 10,000,000 iterations", path],
+            ["10,001 jobs", "#/jobs"], ["all of them together", "#/cluster"],
+            ["a job with 10,000,000 iterations", path],
             ["its last 1,000", path + "?last=1000"]]))
         assert controller.get(job_path("long"))["iterations"] == LONG
 

@@ -99,12 +99,16 @@ function candidates(solution) {
   const shown = (key, value) => (key.endsWith("_ns") ? span(value)
     : key.endsWith("_bytes") ? bytes(value)
       : typeof value === "number" ? number(value, 4) : String(value ?? "–"));
-  const heading = (key) => key.replace(/_(ns|bytes)$/, "").replaceAll("_", " ");
+  const heading = (key) => {
+    const words = key.replace(/_(ns|bytes)$/, "").replaceAll("_", " ");
+    return words[0].toUpperCase() + words.slice(1);
+  };
+  const isFigure = (key) => typeof solution.candidates[0][key] === "number";
   const rows = solution.candidates.slice(0, MAX_ROWS).map((candidate, i) =>
     [i === solution.chosen ? `${i} (chosen)` : String(i),
      ...keys.map((key) => shown(key, candidate[key]))]);
-  return table("Candidates", [["Candidate", false], ...keys.map((key) => [heading(key), true])],
-               rows);
+  return table("Candidates",
+    [["Candidate", false], ...keys.map((key) => [heading(key), isFigure(key)])], rows);
 }
 
 function generations(plan) {
