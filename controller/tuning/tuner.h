@@ -59,7 +59,7 @@ struct tuner_config {
     uint32_t min_predicted_ppm; /* a smaller predicted gain is not worth a switch */
     uint32_t min_measured_ppm;  /* a smaller measured gain is rolled back */
     uint32_t refine_ppm;        /* a canary off its prediction by more: solve once more */
-    uint32_t drift_ppm;         /* worse than it was by more than this: solve again */
+    uint32_t drift_ppm;         /* other than it was by more than this: solve again */
 };
 void tuner_defaults(struct tuner_config *config);
 
@@ -100,7 +100,7 @@ struct tuner_state {
     uint32_t n_rollbacks;
     uint32_t n_step_backs;  /* of which: for the loss. The second one halts */
     uint32_t most_merge;    /* a plan of one more was left for its loss; 0: none was */
-    uint32_t n_drift;       /* looks in a row that found the step longer */
+    uint32_t n_drift;       /* looks in a row that found the step longer or shorter */
     int is_frozen;          /* no plan is looked for: what runs stays, unless the guard leaves it */
     int may_retry;          /* the plan of failed_hash was not faster, once */
     int refined;            /* the canary, or one before it, was solved for once more */

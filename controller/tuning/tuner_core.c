@@ -152,9 +152,7 @@ static void core_judge(struct tuner_call *core) {
         tuner_core_is_pinned(state, &state->running)) {
         state->is_real = 1;
         state->canary_step_ns = state->step_ns;
-        state->reference_step_ns = state->step_ns > state->running.predicted_step_ns
-                                       ? state->step_ns
-                                       : state->running.predicted_step_ns;
+        state->reference_step_ns = state->step_ns;
         core_refine(core);
         return;
     }
@@ -184,9 +182,12 @@ static void core_watch(struct tuner_call *core) {
         }
         return;
     }
-    int worse = state->step_ns > core_stretch(state->reference_step_ns, config->drift_ppm);
+    /* A shorter step is no harm, but where the machine or the network has become faster another
+     * plan may have become the best. */
+    int differs = state->step_ns > core_stretch(state->reference_step_ns, config->drift_ppm) ||
+                  core_stretch(state->step_ns, config->drift_ppm) < state->reference_step_ns;
     int lost = state->exact_step_ns > 0 && state->step_ns > state->exact_step_ns;
-    state->n_drift = worse || lost ? state->n_drift + 1 : 0;
+    state->n_drift = differs || lost ? state->n_drift + 1 : 0;
     if (state->n_drift >= TUNER_DRIFT_LOOKS && state->iteration >= state->wait_until) {
         state->n_drift = 0;
         if (lost) {

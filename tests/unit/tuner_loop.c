@@ -226,6 +226,31 @@ static void drift_is_solved_again(void **unused) {
     assert_int_equal(job.tuner.state.running.hash, 12);
 }
 
+/* Another job has left the machine: the plan was made for slower times. */
+static void shorter_steps_are_solved_again(void **unused) {
+    struct job job;
+    (void)unused;
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 400);
+    assert_int_equal(job.counts[TUNER_SOLVE], 1);
+    job.step_ns[job.running_seq] = EXACT_NS / 100 * 40;
+    job_offer(&job, EXACT_NS / 100 * 30, EXACT_NS / 100 * 30, 2, 12);
+    job_run(&job, 800);
+    assert_int_equal(job.counts[TUNER_SOLVE], 2);
+    assert_int_equal(job.tuner.state.running.hash, 12);
+    /* Where nothing better is found that is the new normal. */
+    job_start(&job, TUNER_AUTO);
+    job_offer(&job, EXACT_NS / 2, EXACT_NS / 2, 1, 11);
+    job_run(&job, 400);
+    job.step_ns[job.running_seq] = EXACT_NS / 100 * 40;
+    job_offer(&job, EXACT_NS / 100 * 40, EXACT_NS / 100 * 40, 1, 11);
+    job_run(&job, 1500);
+    assert_int_equal(job.counts[TUNER_SOLVE], 2);
+    assert_int_equal(job.counts[TUNER_KEEP], 1);
+    assert_int_equal(job.counts[TUNER_PUSH], 1);
+}
+
 static void a_plan_worse_than_exact_is_left(void **unused) {
     struct job job;
     (void)unused;
@@ -415,6 +440,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(loss_that_is_not_finite_rolls_back_at_once),
     cmocka_unit_test(a_job_that_diverged_by_itself_stays_exact),
     cmocka_unit_test(drift_is_solved_again),
+    cmocka_unit_test(shorter_steps_are_solved_again),
     cmocka_unit_test(a_plan_worse_than_exact_is_left),
     cmocka_unit_test(a_canary_off_its_prediction_is_refined_once),
     cmocka_unit_test(a_refinement_may_find_nothing_better),
