@@ -71,6 +71,12 @@ class Document:
                 node = node[step]
         return node
 
+    def leave_out(self, path):
+        """What this build does not have."""
+        del self.root["paths"][path]
+        self.operations = {name: operation for name, operation in self.operations.items()
+                           if operation.path != path}
+
     def find(self, method, path):
         for operation in self.operations.values():
             if operation.pattern.fullmatch(path) and operation.method == method:
