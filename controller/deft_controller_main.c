@@ -18,6 +18,7 @@
 #include "config.h"
 #include "controller_options.h"
 #include "db_command.h"
+#include "file_watch.h"
 #include "http/http_server.h"
 #include "jobs.h"
 #include "listen_options.h"
@@ -33,7 +34,9 @@
  * of a thread that wait, and streams wait for ever. */
 #define MAIN_THREADS 8u
 /* How often the tokens are looked at, whatever made or revoked them. */
-#define MAIN_TICK_NS    INT64_C(500000000)
+#define MAIN_TICK_NS INT64_C(500000000)
+/* How often certificates are looked at. */
+#define MAIN_FILES_NS   INT64_C(5000000000)
 #define MAIN_EXIT_USAGE 2
 
 /* glibc's argp looks it up by name, past the hidden default of this build. */
@@ -88,6 +91,8 @@ struct main_parts {
     struct http_server *server;
     struct webhook *webhook; /* NULL: none */
     struct access_mark mark; /* when streams were last looked at */
+    struct file_watch files; /* certificates and keys in use */
+    int64_t files_ns;        /* when they are looked at again */
 };
 
 static enum log_level main_level(const struct controller_options *options) {
@@ -123,35 +128,55 @@ static void main_reload_settings(struct main_parts *parts) {
     }
 }
 
-static void main_reload_webhook(struct main_parts *parts) {
+/* `why`: what the log says before the sentence. */
+static void main_reload_webhook(struct main_parts *parts, const char *why) {
     struct deft_error error = {0};
     if (parts->webhook == NULL) {
         return;
     }
     if (webhook_reload(parts->webhook, &error) == DEFT_OK) {
-        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: the webhook's certificate was read again");
+        log_line(parts->log, LOG_LEVEL_INFO, "%s: the webhook's certificate was read again", why);
     } else {
-        log_line(parts->log, LOG_LEVEL_ERROR,
-                 "SIGHUP: the webhook's old certificate stays in use: %s", error.text);
+        log_line(parts->log, LOG_LEVEL_ERROR, "%s: the webhook's old certificate stays in use: %s",
+                 why, error.text);
+    }
+}
+
+static void main_reload_tls(struct main_parts *parts, const char *why) {
+    struct deft_error error = {0};
+    if (parts->service.tls == NULL) {
+        return;
+    }
+    if (http_tls_reload(parts->service.tls, &error) == DEFT_OK) {
+        log_line(parts->log, LOG_LEVEL_INFO, "%s: the certificate was read again", why);
+    } else {
+        log_line(parts->log, LOG_LEVEL_ERROR, "%s: the old certificate stays in use: %s", why,
+                 error.text);
     }
 }
 
 static void main_reload(struct main_parts *parts) {
-    struct deft_error error = {0};
     int has_file = settings_file(config_settings(parts->service.config)) != NULL;
     if (has_file) {
         main_reload_settings(parts);
     }
-    main_reload_webhook(parts);
-    if (parts->service.tls == NULL) {
-        if (!has_file && parts->webhook == NULL) {
-            log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: there is nothing to be read again");
-        }
-    } else if (http_tls_reload(parts->service.tls, &error) == DEFT_OK) {
-        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: the certificate was read again");
-    } else {
-        log_line(parts->log, LOG_LEVEL_ERROR, "SIGHUP: the old certificate stays in use: %s",
-                 error.text);
+    file_watch_take(&parts->files); /* before they are read: what comes meanwhile is read again */
+    main_reload_webhook(parts, "SIGHUP");
+    main_reload_tls(parts, "SIGHUP");
+    if (!has_file && parts->service.tls == NULL && parts->webhook == NULL) {
+        log_line(parts->log, LOG_LEVEL_INFO, "SIGHUP: there is nothing to be read again");
+    }
+}
+
+static void main_look_at_files(struct main_parts *parts) {
+    int64_t now_ns = clock_monotonic_ns();
+    if (now_ns < parts->files_ns) {
+        return;
+    }
+    parts->files_ns = now_ns + MAIN_FILES_NS;
+    if (file_watch_look(&parts->files)) {
+        main_reload_webhook(parts, "new files");
+        main_reload_tls(parts, "new files");
     }
 }
 
@@ -178,7 +203,18 @@ static void main_wait(struct main_parts *parts) {
             return;
         }
         main_look_at_tokens(parts);
+        main_look_at_files(parts);
         service_changes_tick(parts->service.changes);
+    }
+}
+
+static void main_watch_files(struct main_parts *parts) {
+    const struct listen_options *listen = &parts->options->listen;
+    const struct webhook_options *webhook = &parts->options->webhook;
+    const char *const paths[] = {listen->cert_file,  listen->key_file,  listen->client_ca_file,
+                                 webhook->cert_file, webhook->key_file, webhook->client_ca_file};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        file_watch_add(&parts->files, paths[i]);
     }
 }
 
@@ -235,6 +271,7 @@ static enum deft_status main_serve(struct main_parts *parts, struct deft_error *
     }
     if (status == DEFT_OK) {
         main_tell(parts);
+        main_watch_files(parts);
         status = main_start_webhook(parts, error);
     }
     if (status == DEFT_OK && options->port_file != NULL) {

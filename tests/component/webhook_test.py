@@ -268,6 +268,13 @@ def sighup_brings_a_new_certificate(program):
         it.controller.await_log("SIGHUP: the webhook's old certificate stays in use")
 
 
+def a_renewed_certificate_is_taken_up(program):
+    with webhook(program) as it:  # nobody sends a signal in a cluster
+        make_certificate(it.path, "new.deft.svc")
+        it.controller.await_log("new files: the webhook's certificate was read again")
+        assert it.ask(review_of(pod_of()), name="new.deft.svc").status == 200
+
+
 def settings_that_do_not_go_together_are_refused(program):
     with folder() as path:
         make_certificate(path)
@@ -339,6 +346,7 @@ CASES = (a_pod_gets_an_agent_once, the_token_is_good_for_its_job_alone,
          a_dry_run_leaves_nothing,
          a_controller_open_to_all_stays_so, only_those_who_know_the_path_are_answered,
          what_is_no_review_is_refused, refusals_are_warnings, sighup_brings_a_new_certificate,
+         a_renewed_certificate_is_taken_up,
          settings_that_do_not_go_together_are_refused, injected_pods_are_legal)
 
 if __name__ == "__main__":
