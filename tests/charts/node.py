@@ -122,14 +122,15 @@ class Network:
 
 
 class Node:
-    """`images`: repository of an image to (programs of the build, variables of the image)."""
+    """`images`: repository of an image to (programs of the build, variables of the image); `roots`:
+    to a root that is there already."""
 
-    def __init__(self, folder, build, cluster, images):
+    def __init__(self, folder, build, cluster, images, roots=None):
         self.folder = folder
         self.build = build
         self.cluster = cluster
         self.images = images
-        self.n_containers = 0
+        self.roots = roots or {}
         self.hosts = os.path.join(folder, "hosts")
         os.chmod(folder, 0o755)
 
@@ -141,7 +142,7 @@ class Node:
         """(root, variables) of an image."""
         repository = re.split("[:@]", reference.rsplit("/", 1)[-1])[0]
         programs, variables = self.images[repository]
-        root = os.path.join(self.folder, "image-" + repository)
+        root = self.roots.get(repository, os.path.join(self.folder, "image-" + repository))
         if not os.path.isdir(root):
             subprocess.run([os.path.join(tools.ROOT, "charts", "images", "gather"), root] +
                            [os.path.join(self.build, "bin", name) for name in programs], check=True)
@@ -216,7 +217,7 @@ class Pod:
         context = {**spec.get("securityContext", {}), **own.get("securityContext", {})}
         source, variables = node.image(own["image"])
         root = os.path.join(self.place, "root-" + own["name"])
-        subprocess.run(["cp", "-al", source, root], check=True)
+        subprocess.run(["cp", "-a", source, root], check=True)
         mounts = []
         for mount in own.get("volumeMounts", []):
             os.makedirs(root + mount["mountPath"], exist_ok=True)

@@ -35,15 +35,15 @@ IMAGES = {"deft-controller": (("deft-controller", "deft"),
 class Release:
     """A cluster, helm, and a node that runs what the release says."""
 
-    def __init__(self, build, path, version="1.33"):
+    def __init__(self, build, path, roots=None):
         self.path = path
-        self.cluster = Cluster(Schemas(version), self.resolve)
+        self.cluster = Cluster(Schemas("1.33"), self.resolve)
         self.cluster.make_namespace("team-a", **{
             "pod-security.kubernetes.io/enforce": "restricted"})
         kubeconfig = os.path.join(path, "kubeconfig")
         self.server = ApiServer(self.cluster, kubeconfig)
         self.tools = tools.Tools(build, path, kubeconfig)
-        self.node = node.Node(path, build, self.cluster, IMAGES)
+        self.node = node.Node(path, build, self.cluster, IMAGES, roots)
         self.node.name_service(HOST)
         self.controller = None
         self.notes = None
@@ -103,10 +103,10 @@ class Release:
 
 
 @contextlib.contextmanager
-def release(build, *words):
+def release(build, roots=None):
     path = tempfile.mkdtemp(prefix="deft-release-test-")
     try:
-        it = Release(build, path)
+        it = Release(build, path, roots)
         # Names of services, in this mount namespace alone.
         with open("/etc/hosts", encoding="utf-8") as file:
             known = file.read()
@@ -115,7 +115,7 @@ def release(build, *words):
         subprocess.run(["mount", "--bind", it.node.hosts, "/etc/hosts"], check=True)
         with it.server:
             try:
-                it.install(*words)
+                it.install()
                 yield it
             finally:
                 if it.controller:
