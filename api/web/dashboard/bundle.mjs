@@ -36,11 +36,10 @@ async function bundle(sources, folder) {
     target: ["chrome111", "firefox113", "safari16.4"], logLevel: "warning",
     nodePaths: [join(resolve(folder), "node_modules")],
   };
-  const licence = readFileSync(require.resolve("uplot/package.json"));
-  const uplot = JSON.parse(licence);
-  const banner = `/*! uPlot ${uplot.version}, ${uplot.license} licence, ` +
-                 `${readFileSync(join(dirname(require.resolve("uplot/package.json")), "LICENSE"),
-                                 "utf8").match(/Copyright.*/)[0]} */`;
+  // Its licence asks for its text wherever it goes.
+  const licence = readFileSync(join(dirname(require.resolve("uplot/package.json")), "LICENSE"),
+                               "utf8");
+  const banner = `/*! uPlot: ${licence.replaceAll("*/", "")} */`;
   const script = await esbuild.build({ ...common, entryPoints: [join(sources, "main.js")],
                                        format: "esm", banner: { js: banner } });
   const style = await esbuild.build({ ...common, entryPoints: [join(sources, "main.css")] });

@@ -169,7 +169,7 @@ export async function showPlan(root, [name, wanted], view) {
     get(`/incarnations/${job.incarnation}/iterations?points=10000`, signal)]);
   const lanes = h("div");
   fill(root, jobHead(job, "plan"),
-    h("h2", {}, `Plan ${id}`, id === job.plan ? " (running)" : ""),
+    h("h2", {}, `Plan ${id}`, id !== job.plan ? "" : job.state === "running" ? " (running)" : " (ran last)"),
     plan.reason ? h("p", { class: "status" }, plan.reason) : null, planFigures(plan),
     timeline ? comparison(stagesPredicted(timeline), stagesMeasured(steps.points, plan.seq)) : "",
     h("h2", {}, "Lanes, predicted: two cycles"), lanes,
