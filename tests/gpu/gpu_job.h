@@ -1,0 +1,45 @@
+/* One training job, on the host or on the stand-in's devices: the same gradients and the same
+ * steps, so that the parameters must come out the same, bit for bit. */
+#ifndef GPU_JOB_H
+#define GPU_JOB_H
+
+#include <pthread.h>
+
+#include <dsched/plan.h>
+
+#include "standin.h"
+#include "world.h"
+
+#define GPU_JOB_TENSORS 4u
+#define GPU_JOB_RANKS   2
+
+struct gpu_job {
+    const char *device; /* "cpu", "cuda" */
+    const char *links;
+    const struct dsched_plan *plan; /* NULL: the built-in one */
+    uint32_t write_back;
+    uint64_t n_iterations;
+    int is_held;     /* streams do nothing between commit and drain */
+    int two_streams; /* the caller goes from one to the other within an iteration */
+    int drain_twice; /* also half way */
+    int64_t op_timeout_ns;
+    /* Called by rank 0 before each of its iterations; may be NULL. */
+    void (*meddle)(struct gpu_job *job, uint64_t iteration);
+    /* What came out. */
+    uint8_t *parameters[GPU_JOB_RANKS]; /* [gpu_job_bytes()] */
+    enum deft_status status[GPU_JOB_RANKS];
+    struct deft_error error[GPU_JOB_RANKS];
+    char notice[GPU_JOB_RANKS][384];
+    struct deft_stats stats[GPU_JOB_RANKS];
+    pthread_barrier_t barrier;
+};
+
+uint64_t gpu_job_elements(void);
+size_t gpu_job_bytes(void);
+/* Runs all ranks to their end, or until some call fails, which `status` and `error` tell. */
+void gpu_job_run(struct gpu_job *job);
+void gpu_job_done(struct gpu_job *job);
+/* The same job on the host, over memory; fails the test unless it comes to the same. */
+void gpu_job_check_against_host(const struct gpu_job *job);
+
+#endif

@@ -1,0 +1,174 @@
+/* libdeft-cuda, from the same arithmetic, compiled for the host: the threads of the grid one after
+ * the other, and sums in the order in which the device adds them. */
+#include "standin_streams.hpp"
+
+#include <deft/deft.h>
+
+#include "link/device_kernels.h"
+#include "link/device_math.hpp"
+
+using namespace device_math;
+
+namespace {
+
+template <typename T> using Wide = typename Element<T>::Wide;
+
+/* As block_sum of device_cuda.cu. */
+double block_sum(std::vector<double> mine) {
+    double sum = 0;
+    for (unsigned warp = 0; warp < warps_per_block; warp++) {
+        double *lanes = &mine[warp * threads_per_warp];
+        for (unsigned offset = threads_per_warp / 2; offset > 0; offset /= 2) {
+            for (unsigned lane = 0; lane < offset; lane++) {
+                lanes[lane] += lanes[lane + offset];
+            }
+        }
+        sum = warp == 0 ? lanes[0] : sum + lanes[0];
+    }
+    return sum;
+}
+
+template <typename Body> double grid_sum(unsigned n_blocks, Body body) {
+    std::vector<double> rest(threads_per_block, 0.0);
+    uint64_t n_threads = static_cast<uint64_t>(n_blocks) * threads_per_block;
+    for (unsigned block = 0; block < n_blocks; block++) {
+        std::vector<double> mine(threads_per_block);
+        for (unsigned t = 0; t < threads_per_block; t++) {
+            mine[t] = body(Place{static_cast<uint64_t>(block) * threads_per_block + t, n_threads});
+        }
+        rest[block % threads_per_block] += block_sum(mine);
+    }
+    return block_sum(rest);
+}
+
+template <typename Body> int for_type(int dtype, Body body) {
+    switch (dtype) {
+    case DEFT_F32:
+        return body(static_cast<float *>(nullptr));
+    case DEFT_F64:
+        return body(static_cast<double *>(nullptr));
+    case DEFT_F16:
+        return body(static_cast<__half *>(nullptr));
+    case DEFT_BF16:
+        return body(static_cast<__nv_bfloat16 *>(nullptr));
+    default:
+        return 1;
+    }
+}
+
+/* Queued like everything else. Code 999: told to fail. */
+template <typename Body>
+int launch(const char *name, const device_kernels_queue *on, std::vector<standin::Access> accesses,
+           Body body) {
+    std::unique_lock<std::mutex> held(standin::machine().lock);
+    if (standin::fails(name)) {
+        return 999;
+    }
+    standin::queue(standin::stream_of(on->stream), std::move(accesses), [=] {
+        body();
+        return true;
+    });
+    return 0;
+}
+
+template <typename T, typename Op>
+void run_pass(T *into, const T *from, uint64_t n, Op op, double *sum) {
+    *sum += grid_sum(blocks_for(n, sizeof(T)),
+                     [=](Place place) { return pass(into, from, n, op, place); });
+}
+
+int combine(const device_kernels_queue *on, int dtype, void *into, const void *from, uint64_t n,
+            double factor, int add, double *sum) {
+    return for_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        auto *to = static_cast<T *>(into);
+        auto *x = static_cast<const T *>(from);
+        auto f = static_cast<Wide<T>>(factor);
+        return launch("combine", on,
+                      {standin::reads(from, n * sizeof(T)), standin::writes(into, n * sizeof(T)),
+                       standin::writes(sum, sizeof(*sum)), standin::writes(on->scratch, 8)},
+                      [=] {
+                          if (add) {
+                              run_pass(to, x, n, Add<T>{f}, sum);
+                          } else {
+                              run_pass(to, x, n, Copy<T>{f}, sum);
+                          }
+                      });
+    });
+}
+
+int norm(const device_kernels_queue *on, int dtype, const void *from, uint64_t n, double *sum) {
+    return for_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        auto *x = static_cast<const T *>(from);
+        return launch("norm", on,
+                      {standin::reads(from, n * sizeof(T)), standin::writes(sum, sizeof(*sum)),
+                       standin::writes(on->scratch, 8)},
+                      [=] { run_pass(static_cast<T *>(nullptr), x, n, Norm<T>{}, sum); });
+    });
+}
+
+int scale_all(const device_kernels_queue *on, int dtype, void *into, uint64_t n, double factor) {
+    return for_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        auto *x = static_cast<T *>(into);
+        return launch("scale", on, {standin::writes(into, n * sizeof(T))}, [=] {
+            (void)grid_sum(blocks_for(n, sizeof(T)), [=](Place place) {
+                scale(x, n, static_cast<Wide<T>>(factor), place);
+                return 0.0;
+            });
+        });
+    });
+}
+
+int cast_all(const device_kernels_queue *on, int into_dtype, void *into, int from_dtype,
+             const void *from, uint64_t n, double factor) {
+    return for_type(into_dtype, [=](auto *into_type) {
+        using Into = std::remove_pointer_t<decltype(into_type)>;
+        return for_type(from_dtype, [=](auto *from_type) {
+            using From = std::remove_pointer_t<decltype(from_type)>;
+            return launch(
+                "cast", on,
+                {standin::reads(from, n * sizeof(From)), standin::writes(into, n * sizeof(Into))},
+                [=] {
+                    (void)grid_sum(blocks_for(n, access_bytes), [=](Place place) {
+                        cast(static_cast<Into *>(into), static_cast<const From *>(from), n, factor,
+                             place);
+                        return 0.0;
+                    });
+                });
+        });
+    });
+}
+
+template <typename T> void descend(T *w, const T *g, uint64_t n, double rate) {
+    auto r = static_cast<Wide<T>>(rate);
+    for (uint64_t i = 0; i < n; i++) {
+        w[i] = Element<T>::round(Element<T>::widen(w[i]) - r * Element<T>::widen(g[i]));
+    }
+}
+
+const char *text(int) {
+    return "the stand-in was told to fail";
+}
+
+const device_kernels kernels = {
+    DEVICE_KERNELS_VERSION, 64, combine, norm, scale_all, cast_all, text};
+
+} // namespace
+
+const device_kernels *deft_cuda_kernels() {
+    return &kernels;
+}
+
+/* In host memory this is the step itself. */
+extern "C" __attribute__((visibility("default"))) void
+standin_descend(void *stream, int dtype, void *w, const void *g, uint64_t n, double rate) {
+    device_kernels_queue on = {0, stream, nullptr};
+    (void)for_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch("descend", &on,
+                      {standin::reads(g, n * sizeof(T)), standin::writes(w, n * sizeof(T))},
+                      [=] { descend(static_cast<T *>(w), static_cast<const T *>(g), n, rate); });
+    });
+}
