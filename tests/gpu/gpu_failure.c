@@ -1,0 +1,292 @@
+/* What fails is told with the library's own words, a lost peer ends a job, and what cannot work is
+ * refused with a sentence. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_job.h"
+#include "link/device.h"
+#include "link/nccl_api.h"
+#include "testing.h"
+
+static struct mem_fabric *fabric;
+static char both_links[128];
+
+static void begin(void) {
+    standin_reset();
+    assert_int_equal(mem_fabric_create(GPU_JOB_RANKS, NULL, &fabric, NULL), DEFT_OK);
+    (void)snprintf(both_links, sizeof(both_links), "nccl,%s", mem_fabric_link(fabric));
+}
+
+static const char *failing;
+
+static void fail_next(struct gpu_job *job, uint64_t iteration) {
+    (void)job;
+    if (iteration == 2) {
+        standin_fail(failing, 1);
+    }
+}
+
+/* The job ends on both ranks, and the one whose call failed tells which it was and why. */
+static void check_told(const char *call, const char *expected) {
+    begin();
+    failing = call;
+    struct gpu_job job = {.device = "cuda",
+                          .links = both_links,
+                          .n_iterations = 6,
+                          .write_back = 1,
+                          .op_timeout_ns = testing_deadline_ns(1),
+                          .meddle = fail_next};
+    gpu_job_run(&job);
+    int found = 0;
+    for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+        found |= strstr(job.error[r].text, expected) != NULL;
+    }
+    if (!found) {
+        fail_msg("%s: found '%s' and '%s', expected '%s'", call, job.error[0].text,
+                 job.error[1].text, expected);
+    }
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+static void calls_of_cuda_are_told(void **state) {
+    (void)state;
+    check_told("cudaEventRecord", "CUDA: cudaEventRecord failed: the stand-in was told to fail");
+    check_told("cudaStreamWaitEvent", "CUDA: cudaStreamWaitEvent failed: the stand-in was told");
+    check_told("cudaMemcpyAsync", "CUDA: cudaMemcpyAsync failed: the stand-in was told to fail");
+    check_told("cudaMemsetAsync", "CUDA: cudaMemsetAsync failed: the stand-in was told to fail");
+}
+
+static void queries_that_fail_are_told(void **state) {
+    (void)state;
+    check_told("cudaEventQuery", "failed: the stand-in was told to fail");
+    check_told("cudaStreamIsCapturing", "cudaStreamIsCapturing failed: the stand-in was told");
+}
+
+static void passes_are_told(void **state) {
+    (void)state;
+    check_told("combine", "CUDA: a pass over gradients (copy) failed: the stand-in was told");
+}
+
+static void calls_of_nccl_are_told(void **state) {
+    (void)state;
+    check_told("ncclAllReduce",
+               "NCCL: ncclAllReduce failed: the stand-in was told to fail: the stand-in's last "
+               "words");
+    check_told("ncclCommGetAsyncError", "NCCL: ncclCommGetAsyncError failed: the stand-in was");
+}
+
+static void lose(struct gpu_job *job, uint64_t iteration) {
+    (void)job;
+    if (iteration == 2) {
+        standin_hold(1); /* their part never comes */
+        standin_lose_peers();
+    }
+}
+
+static void a_lost_peer_aborts(void **state) {
+    (void)state;
+    begin();
+    struct gpu_job job = {
+        .device = "cuda", .links = both_links, .n_iterations = 50, .meddle = lose};
+    gpu_job_run(&job);
+    for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+        assert_int_not_equal(job.status[r], DEFT_OK);
+        assert_non_null(strstr(job.error[r].text, "remote process exited"));
+    }
+    assert_true(standin_calls("ncclCommAbort") > 0);
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+static void stall(struct gpu_job *job, uint64_t iteration) {
+    (void)job;
+    if (iteration == 1) {
+        standin_hold(1);
+    }
+}
+
+static void what_does_not_end_is_given_up(void **state) {
+    (void)state;
+    begin();
+    struct gpu_job job = {.device = "cuda",
+                          .links = both_links,
+                          .n_iterations = 3,
+                          .op_timeout_ns = testing_deadline_ns(1),
+                          .meddle = stall};
+    gpu_job_run(&job); /* its drain waits */
+    assert_non_null(strstr(job.error[0].text, "has not ended within"));
+    assert_int_not_equal(job.status[1], DEFT_OK);
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+static void capture(struct gpu_job *job, uint64_t iteration) {
+    (void)job;
+    standin_capture(iteration >= 1);
+}
+
+static void graphs_are_refused(void **state) {
+    (void)state;
+    begin();
+    struct gpu_job job = {.device = "cuda",
+                          .links = both_links,
+                          .n_iterations = 3,
+                          .op_timeout_ns = testing_deadline_ns(1),
+                          .meddle = capture};
+    gpu_job_run(&job);
+    assert_true(strstr(job.error[0].text, "captured into a CUDA graph") != NULL ||
+                strstr(job.error[1].text, "captured into a CUDA graph") != NULL);
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static void averaged_is_refused(void **state) {
+    (void)state;
+    begin();
+    struct dsched_plan plan;
+    assert_int_equal(dsched_plan_init(&plan, 1, 1), DSCHED_OK);
+    plan.rule = DSCHED_AVERAGED;
+    plan.n_links = 1;
+    plan.merge[0] = 1;
+    plan.ops[0].delay = 1;
+    plan.buckets[0].end = gpu_job_elements();
+    struct gpu_job job = {.device = "cuda", .links = both_links, .plan = &plan};
+    gpu_job_run(&job);
+    assert_int_not_equal(job.status[0], DEFT_OK);
+    gpu_job_done(&job);
+    dsched_plan_done(&plan);
+    mem_fabric_destroy(fabric);
+}
+
+static void two_links_of_nccl_are_refused(void **state) {
+    (void)state;
+    begin();
+    struct gpu_job job = {.device = "cuda", .links = "nccl,nccl:Socket"};
+    gpu_job_run(&job);
+    assert_non_null(strstr(job.error[0].text, "expected one of NCCL at most"));
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+static void nccl_for_host_memory_gives_way(void **state) {
+    (void)state;
+    begin();
+    struct gpu_job job = {.device = "cpu", .links = both_links, .n_iterations = 2};
+    gpu_job_run(&job);
+    for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+        assert_int_equal(job.status[r], DEFT_OK);
+        assert_non_null(strstr(job.notice[r], "NCCL is not used, but Gloo: the tensors"));
+    }
+    gpu_job_check_against_host(&job);
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+static void without_its_library_nccl_gives_way(void **state) {
+    (void)state;
+    begin();
+    (void)setenv("DEFT_NCCL", "/nowhere/libnccl.so.2", 1);
+    struct gpu_job job = {.device = "cuda", .links = both_links, .n_iterations = 3};
+    gpu_job_run(&job);
+    for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+        assert_string_equal(job.error[r].text, "");
+        assert_non_null(strstr(job.notice[r], "NCCL cannot be loaded: /nowhere/libnccl.so.2"));
+    }
+    gpu_job_check_against_host(&job);
+    assert_int_equal(standin_calls("ncclAllReduce"), 0);
+    gpu_job_done(&job);
+    mem_fabric_destroy(fabric);
+}
+
+static void check_open(const char *device, const char *expected) {
+    struct deft_options options;
+    struct deft_error error = {.text = ""};
+    struct deft_runtime *rt = NULL;
+    assert_int_equal(deft_options_init(&options, &error), DEFT_OK);
+    options.device = device;
+    assert_int_not_equal(deft_open(&options, &rt, &error), DEFT_OK);
+    assert_null(rt);
+    if (strstr(error.text, expected) == NULL) {
+        fail_msg("found '%s', expected '%s'", error.text, expected);
+    }
+}
+
+static void devices_that_are_not_there_are_refused(void **state) {
+    (void)state;
+    standin_reset();
+    check_open("cuda:7", "the device is cuda:7, but CUDA has devices 0..1 here");
+    check_open("cuda:", "expected cpu, cuda or cuda:NUMBER");
+    check_open("tpu", "the device is 'tpu', expected cpu, cuda or cuda:NUMBER");
+    standin_fail("cudaGetDeviceCount", 1);
+    check_open("cuda", "CUDA has no device here: the stand-in was told to fail");
+    standin_fail("cudaMalloc", 1);
+    check_open("cuda", "no memory or events on device cuda:0");
+    (void)setenv("DEFT_CUDA_KERNELS", "/nowhere/libdeft-cuda.so", 1);
+    check_open("cuda", "libdeft-cuda cannot be loaded: /nowhere/libdeft-cuda.so");
+    (void)setenv("DEFT_CUDART", "/nowhere/libcudart.so", 1);
+    check_open("cuda", "CUDA's runtime cannot be loaded: /nowhere/libcudart.so");
+}
+
+static void limits_of_nccl_are_checked(void **state) {
+    (void)state;
+    ncclConfig_t config;
+    struct deft_error error;
+    assert_int_equal(nccl_api_configure("", &config, &error), DEFT_OK);
+    assert_int_equal(config.blocking, 0);
+    assert_int_equal(config.minCTAs, NCCL_CONFIG_UNDEF_INT);
+    (void)setenv("DEFT_NCCL_MIN_CTAS", "4", 1);
+    (void)setenv("DEFT_NCCL_MAX_CTAS", "8", 1);
+    assert_int_equal(nccl_api_configure("Socket", &config, &error), DEFT_OK);
+    assert_int_equal(config.minCTAs, 4);
+    assert_int_equal(config.maxCTAs, 8);
+    assert_string_equal(config.netName, "Socket");
+    (void)setenv("DEFT_NCCL_MAX_CTAS", "2", 1);
+    assert_int_equal(nccl_api_configure("", &config, &error), DEFT_INVALID);
+    (void)setenv("DEFT_NCCL_MAX_CTAS", "65", 1);
+    assert_int_equal(nccl_api_configure("", &config, &error), DEFT_INVALID);
+    assert_non_null(strstr(error.text, "DEFT_NCCL_MAX_CTAS is '65', expected a number from 1"));
+}
+
+/* The real ones, where they are: they need no device to tell what they have. */
+static void real_libraries_have_every_call(void **state) {
+    (void)state;
+    struct nccl_api nccl;
+    struct deft_error error = {.text = ""};
+    (void)unsetenv("DEFT_NCCL");
+    enum deft_status status = nccl_api_load(&nccl, &error);
+    if (status != DEFT_OK && strstr(error.text, "cannot be loaded") != NULL) {
+        testing_skip(error.text);
+    }
+    assert_string_equal(error.text, "");
+    assert_true(nccl.version >= NCCL_VERSION(2, 17, 1));
+    (void)unsetenv("DEFT_CUDART");
+    (void)unsetenv("DEFT_CUDA_KERNELS");
+    struct device *device = NULL;
+    status = cuda_device_open(-1, &device, &error);
+    if (status == DEFT_OK) {
+        device->ops->close(device);
+    } else if (strstr(error.text, "cannot be loaded") == NULL) {
+        assert_non_null(strstr(error.text, "CUDA has no device here"));
+    }
+}
+
+static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(calls_of_cuda_are_told),
+    cmocka_unit_test(queries_that_fail_are_told),
+    cmocka_unit_test(passes_are_told),
+    cmocka_unit_test(calls_of_nccl_are_told),
+    cmocka_unit_test(a_lost_peer_aborts),
+    cmocka_unit_test(what_does_not_end_is_given_up),
+    cmocka_unit_test(graphs_are_refused),
+    cmocka_unit_test(averaged_is_refused),
+    cmocka_unit_test(two_links_of_nccl_are_refused),
+    cmocka_unit_test(nccl_for_host_memory_gives_way),
+    cmocka_unit_test(without_its_library_nccl_gives_way),
+    cmocka_unit_test(devices_that_are_not_there_are_refused),
+    cmocka_unit_test(limits_of_nccl_are_checked),
+    cmocka_unit_test(real_libraries_have_every_call),
+};
+TESTING_MAIN(cases)
