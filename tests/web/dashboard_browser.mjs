@@ -134,6 +134,17 @@ async function pages(browser) {
   }
 }
 
+// For docs/dashboard.md.
+async function pictures(browser) {
+  for (const [name, hash, colorScheme] of [
+    ["dashboard-job", job("tuned"), "light"],
+    ["dashboard-plan", job("back", `/plan/${spec.plans.back}`), "dark"]]) {
+    const page = await open(browser, { colorScheme, viewport: { width: 1000, height: 1160 } });
+    await go(page, hash);
+    await page.screenshot({ path: join(spec.shots, `${name}.png`) });
+  }
+}
+
 // Everything by keys alone: into a job, along its pages, through a chart, into a dialog and out.
 async function keyboard(browser) {
   const page = await open(browser, { allowed: ["403"] });
@@ -348,7 +359,7 @@ async function figures(browser) {
   }
 }
 
-const CASES = { pages, keyboard, changes, live, restarts, files, hostile, empty, figures };
+const CASES = { pages, pictures, keyboard, changes, live, restarts, files, hostile, empty, figures };
 const browser = await chromium.launch({
   executablePath: spec.chromium, args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
 try {

@@ -3,9 +3,11 @@
 looks at it, with jobs of every kind.
 
 usage: dashboard_test.py DEFT_CONTROLLER MODULES [CASE]
+       dashboard_test.py DEFT_CONTROLLER MODULES --pictures FOLDER
 
 MODULES holds node_modules with playwright-core and axe-core, as scripts/build-web fetches them.
-DEFT_WEB_SHOTS names a folder for pictures of all pages.
+DEFT_WEB_SHOTS names a folder for pictures of all pages; --pictures makes those of
+docs/dashboard.md.
 """
 
 import contextlib
@@ -117,15 +119,19 @@ def headers_are_strict_and_names_last(program, _modules):
 # --- with one -------------------------------------------------------------------------------------
 
 
-def pages_are_sound(program, modules, full=False):
+def look_at_all(modules, case, program, **more):
     with Controller(program, *OPTIONS) as controller:
         world = fill(controller)
         first = controller.get(world["back"].path("/plans"))["plans"][0]["id"]
-        look(modules, "pages", controller, world, plans={"back": first}, full=full)
+        look(modules, case, controller, world, plans={"back": first}, **more)
+
+
+def pages_are_sound(program, modules):
+    look_at_all(modules, "pages", program, full=False)
 
 
 def every_page_at_every_width(program, modules):
-    pages_are_sound(program, modules, full=True)
+    look_at_all(modules, "pages", program, full=True)
 
 
 def keys_are_enough(program, modules):
@@ -220,6 +226,9 @@ def main(argv):
     if dashboard != "/":
         print(f"SKIPPED: the dashboard is {dashboard}")
         return browser.SKIPPED
+    if argv[3:4] == ["--pictures"]:
+        look_at_all(modules, "pictures", program, shots=argv[4])
+        return 0
     for name in argv[3:] or found:
         found[name](program, modules)
         print(f"{name}: fine")
