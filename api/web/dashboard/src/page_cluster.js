@@ -2,14 +2,14 @@
 
 import { get } from "./web_api.js";
 import { figures, fill, h, jobPlace, note, place, table } from "./web_elements.js";
-import { isTuned, leftOnTable } from "./page_jobs.js";
+import {
+  commonGain, gainsNothing, isTuned, LEAST_GAIN, leftOnTable, savedHours, WEEK_S,
+} from "./web_series.js";
 import { number, plural, ratio, time, times } from "./web_units.js";
 
 const PER_PAGE = 1000;
 const MOST = 20000; // jobs that are looked at
 const SHOWN = 50; // rows of each table
-const WEEK_S = 7 * 86400;
-const LEAST_GAIN = 1.03; // what a plan has to gain to be run
 
 async function allJobs(signal) {
   const jobs = [];
@@ -21,35 +21,6 @@ async function allJobs(signal) {
       return { jobs, total: page.total };
     }
   }
-}
-
-// Rank-hours that the present plan has saved within the week, if it ran all the time. What a job
-// trained before it was tuned counts too, so this is the most that it can be.
-export function savedHours(job, now = Date.now()) {
-  if (!isTuned(job) || !(job.step_ns > 0) || !(job.exact_step_ns > job.step_ns)) {
-    return 0;
-  }
-  const begin = Math.max(Date.parse(job.registered_at) || now, now - WEEK_S * 1000);
-  const end = job.state === "running" ? now : Date.parse(job.updated_at) || now;
-  const room = Math.max(0, end - begin) / 1000 / (job.step_ns / 1e9);
-  const steps = Math.min(job.iterations, room);
-  return steps * (job.exact_step_ns - job.step_ns) * job.n_ranks / 3.6e12;
-}
-
-// How much faster all tuned ranks go together: each counts for the time of its step.
-function commonGain(jobs) {
-  const tuned = jobs.filter((job) => isTuned(job) && job.gain > 0);
-  const before = tuned.reduce((sum, job) => sum + job.n_ranks * job.gain, 0);
-  const ranks = tuned.reduce((sum, job) => sum + job.n_ranks, 0);
-  return ranks > 0 ? before / ranks : null;
-}
-
-function gainsNothing(job) {
-  if (isTuned(job)) {
-    return job.gain > 0 && job.gain < LEAST_GAIN;
-  }
-  const isSmall = job.predicted_gain > 0 && job.predicted_gain < LEAST_GAIN;
-  return job.exact_step_ns > 0 && (isSmall || (job.mode === "auto" && job.n_rollbacks > 0));
 }
 
 function why(job) {

@@ -1,12 +1,13 @@
 // One job: what it gains, its steps and losses with what was decided, and what operators can do.
 
 import { get, jobPath, watchJob } from "./web_api.js";
-import { Chart, withGaps } from "./web_charts.js";
+import { Chart } from "./web_charts.js";
 import { figures, fill, h } from "./web_elements.js";
 import { operatorButtons } from "./job_actions.js";
 import { jobAbout, jobHead, marksOf } from "./job_parts.js";
 import { exposedShare, fraction, moment, number, ratio, time, times } from "./web_units.js";
-import { heard, isTuned, leftOnTable } from "./page_jobs.js";
+import { isTuned, leftOnTable, lossBand, withGaps } from "./web_series.js";
+import { heard } from "./page_jobs.js";
 
 // Of losses many, which the mean nearby goes through; of steps fewer, since under a plan that merges
 // they take turns, and their mean and range say more.
@@ -14,24 +15,7 @@ const LOSS_POINTS = 1000;
 const STEP_POINTS = 300;
 const RANGES = [["", "All"], ["100000", "Last 100,000"], ["10000", "Last 10,000"],
                 ["1000", "Last 1,000"], ["100", "Last 100"]];
-const WINDOW_FRAC = 0.04; // of the points that are shown, for the mean of the losses
-const LEAST_WINDOW = 5;
 const REFRESH_MS = 1000;
-
-// Mean of the losses around each point, and the 95 % band of that mean, as their scatter has it.
-export function lossBand(losses) {
-  const half = Math.max(LEAST_WINDOW, Math.round(losses.length * WINDOW_FRAC)) >> 1;
-  return losses.map((loss, i) => {
-    if (loss === null) {
-      return [null, null, null];
-    }
-    const near = losses.slice(Math.max(0, i - half), i + half + 1).filter((l) => l !== null);
-    const mean = near.reduce((a, b) => a + b, 0) / near.length;
-    const square = near.reduce((a, b) => a + (b - mean) ** 2, 0) / Math.max(1, near.length - 1);
-    const error = near.length > 1 ? 1.96 * Math.sqrt(square / near.length) : 0;
-    return [mean, mean - error, mean + error];
-  });
-}
 
 function makeCharts(job, onRange) {
   const common = { file: job, onRange };

@@ -3,6 +3,7 @@
 
 import { get, pause } from "./web_api.js";
 import { fill, h, jobPlace, note, place, table } from "./web_elements.js";
+import { isTuned, leftOnTable } from "./web_series.js";
 import { moment, number, plural, ratio, time, times } from "./web_units.js";
 
 const PER_PAGE = 100;
@@ -15,17 +16,6 @@ const COLUMNS = [["Job", false], ["User", false], ["State", false], ["Mode", fal
                  ["Phase", false], ["Rule", false], ["Ranks heard", true], ["Step", true],
                  ["Gain", true], ["Left on the table", true], ["Coverage rate", true],
                  ["Changed", false]];
-
-// What a plan would gain that nobody lets run, as predicted. Under auto a plan is running, is about
-// to be tried, or has been tried and was not better.
-export function leftOnTable(job) {
-  return job.state === "running" && job.mode === "observe" && !isTuned(job) &&
-    job.predicted_gain > 1 ? job.predicted_gain : null;
-}
-
-export function isTuned(job) {
-  return Boolean(job.rule) && job.rule !== "exact";
-}
 
 export function heard(job) {
   return job.state === "running" ? `${number(job.n_ranks_heard)} of ${number(job.n_ranks)}`

@@ -25,21 +25,6 @@ function faint(name) {
   return `${colour(name)}33`;
 }
 
-// Points whose iterations do not follow each other get a hole between them. POINTS have
-// `iteration` and `n_iterations`; COLUMNS turn one into a value each.
-export function withGaps(points, perPoint, columns) {
-  const rows = [];
-  let next = null;
-  for (const point of points) {
-    if (next !== null && point.iteration > next + Math.max(perPoint, 1)) {
-      rows.push([next, ...columns.map(() => null)]);
-    }
-    rows.push([point.iteration, ...columns.map((column) => column(point) ?? null)]);
-    next = point.iteration + Math.max(point.n_iterations, 1);
-  }
-  return Array.from({ length: columns.length + 1 }, (_, i) => rows.map((row) => row[i]));
-}
-
 // --- marks ---------------------------------------------------------------------------------------
 
 // Vertical lines with a letter on top: what was decided at that iteration.
