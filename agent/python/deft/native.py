@@ -198,6 +198,14 @@ class Runtime:
     def backward_begin(self) -> None:
         self._library.deft_backward_begin(self._open)
 
+    def stream(self, handle: int) -> None:
+        """The caller's work goes on on this stream of CUDA; 0: the default one."""
+        self._library.deft_stream(self._open, handle)
+
+    def notice(self) -> str:
+        """What was asked for and is not used, in one sentence; "": nothing. Behind commit()."""
+        return self._library.deft_notice(self._open).decode(errors="replace")
+
     def loss(self, value: float) -> None:
         self._library.deft_loss(self._open, value)
 

@@ -26,11 +26,12 @@ from typing import Any, Iterable, List, Optional, Tuple, Union
 import torch
 
 from deft import errors, native
-from deft.torch import (bootstrap, lr_rule, noise, optimizer as _optimizer, preview,
+from deft.torch import (bootstrap, devices, lr_rule, noise, optimizer as _optimizer, preview,
                         session as _session)
 from deft.torch.callback import DeftCallback
 from deft.torch.optimizer import plan_in
-from deft.torch.session import Session, Settings
+from deft.torch.session import Session
+from deft.torch.settings import Settings
 from deft.torch.wrapper import SynchronisedModule
 
 __all__ = ["DeftCallback", "SynchronisedModule", "average_buffers", "close", "drain", "plan_in",
@@ -50,6 +51,7 @@ def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rules: Iter
     if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
         raise errors.WrongUse(f"wrap() takes the place of {type(model).__name__}; give it the "
                               "model itself (model.module)")
+    devices.refuse_sharded(model)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise errors.WrongUse("LBFGS evaluates its closure several times per step, which cannot be "
                               "scheduled; use another optimizer")
@@ -138,7 +140,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     ``loss.backward()``, clipping, ``optimizer.step()``.
 
     Args:
-        model: parameters in host memory, float32, float64, float16 or bfloat16.
+        model: parameters in host memory, or on one CUDA device (docs/gpu.md), float32, float64,
+            float16 or bfloat16.
         optimizer: any stock or own optimizer over parameters of the model, except LBFGS.
         batch_size: samples per rank and iteration. The controller is told before the first
             forward, so it cannot be found out; without it noise is known per batch, which is all
@@ -173,9 +176,13 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     """
     rules = tuple(rules)
     named = _check(model, optimizer, rules, delayed_lr_rule, averaged_lr_rule)
+    device = devices.device_of(named)
     library = native.load()
+    if device.type != "cpu":
+        rules = tuple(rule for rule in rules if rule != "averaged")
     only_exact = _only_exact(model, optimizer, find_unused_parameters)
     options = _options(library, optimizer, _capabilities(optimizer, rules, only_exact), batch_size)
+    options.device = devices.option_of(device)
     options.write_back = 0 if gradient_as_bucket_view else 1
     if max_pending_bytes is not None:
         options.max_pending_bytes = max_pending_bytes
@@ -188,9 +195,11 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     settings = Settings(find_unused_parameters, gradient_as_bucket_view, delayed_lr_rule,
                         averaged_lr_rule, broadcast_buffers)
     runtime = native.Runtime(library, options)
-    made = Session(runtime, optimizer, options.rank, options.n_ranks, settings)
+    made = Session(runtime, optimizer, options.rank, options.n_ranks, settings, device)
     try:
         made.add_parameters(named)
+        if runtime.notice() and options.rank == 0:
+            LOG.warning("deft: %s", runtime.notice())
         if broadcast_buffers:
             made.buffers.list = lambda: list(model.buffers())
         made.share(made.buffers.list(), 0)

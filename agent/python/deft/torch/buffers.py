@@ -29,7 +29,7 @@ class Buffers:
         for dtype in DTYPES:
             same = [buffer for buffer in chosen if buffer.dtype is dtype]
             if same:
-                flat = torch.cat([buffer.detach().reshape(-1) for buffer in same])
+                flat = torch.cat([buffer.detach().reshape(-1) for buffer in same]).cpu()
                 self._runtime.average(flat.data_ptr(), flat.numel(), DTYPES[dtype])
                 self._spread(flat, same)
         self.remember()

@@ -6,6 +6,7 @@ from typing import Dict, Tuple
 import torch
 
 from deft import native
+from deft.torch import devices
 
 DTYPES = {torch.float32: native.F32, torch.float64: native.F64, torch.float16: native.F16,
           torch.bfloat16: native.BF16}
@@ -34,7 +35,7 @@ def laid_out_like(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tens
 def checksum(tensor: torch.Tensor) -> int:
     """Of the values, in host memory: kernels that write running statistics do not count as
     operations in place, so a tensor's version would not tell."""
-    flat = tensor.detach().contiguous()
+    flat = tensor.detach().cpu().contiguous()
     n_bytes = flat.numel() * flat.element_size()
     return zlib.crc32((ctypes.c_ubyte * n_bytes).from_address(flat.data_ptr())) if n_bytes else 0
 
@@ -50,9 +51,6 @@ class Aliases:
         key = (number, address)
         alias = self._known.get(key)
         if alias is None:
-            n_bytes = like.numel() * like.element_size()
-            memory = (ctypes.c_ubyte * n_bytes).from_address(address)
-            flat = torch.frombuffer(memory, dtype=like.dtype)
-            alias = flat.as_strided(like.size(), like.stride())
+            alias = devices.view(address, like).as_strided(like.size(), like.stride())
             self._known[key] = alias
         return alias

@@ -20,10 +20,11 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from deft import errors, native
-from deft.torch import lr_rule, preview
+from deft.torch import devices, lr_rule, preview
 from deft.torch.buffers import Buffers
 from deft.torch.memory import DTYPES, Aliases, is_dense, laid_out_like
 from deft.torch.noise import Noise
+from deft.torch.settings import Settings
 from deft.torch.states import States
 
 LOG = logging.getLogger("deft")
@@ -61,28 +62,18 @@ class Slot:
         self.aliased = False  # .grad is memory of the runtime
 
 
-class Settings:
-    """How wrap() was asked to behave."""
-
-    def __init__(self, find_unused: bool, bucket_view: bool, delayed_lr_rule: str,
-                 averaged_lr_rule: str, average_buffers: bool) -> None:
-        self.find_unused = find_unused
-        self.bucket_view = bucket_view
-        self.delayed_lr_rule = delayed_lr_rule
-        self.averaged_lr_rule = averaged_lr_rule
-        self.average_buffers = average_buffers
-
-
 class Session:
     """Everything that the two sides share. Not thread-safe, like the training loop itself."""
 
     def __init__(self, runtime: native.Runtime, optimizer: torch.optim.Optimizer,
-                 rank: int, world: int, settings: Settings) -> None:
+                 rank: int, world: int, settings: Settings,
+                 device: torch.device = torch.device("cpu")) -> None:
         self.runtime = runtime
         self.optimizer = optimizer
         self.rank = rank
         self.world = world
         self.settings = settings
+        self.device = device
         self.slots: List[Slot] = []
         self.phase = Phase.IDLE
         self.syncing = True
@@ -113,9 +104,10 @@ class Session:
 
     def add_parameters(self, named: List[tuple]) -> None:
         """`named`: (name, parameter) in registration order. Collective at its end (commit)."""
+        devices.follow(self.runtime, self.device)
         if self.settings.find_unused:
-            self._used = torch.zeros(len(named), dtype=torch.float32)
-            self._used_weights = torch.zeros(len(named), dtype=torch.float32)
+            self._used = torch.zeros(len(named), dtype=torch.float32, device=self.device)
+            self._used_weights = torch.zeros_like(self._used)
             self.runtime.tensor_add(USED, len(named), native.F32, self._used_weights.data_ptr())
         for i, (name, parameter) in enumerate(named):
             if parameter.numel() == 0:
@@ -124,9 +116,6 @@ class Session:
                 raise errors.WrongUse(
                     f"parameter {name} has type {parameter.dtype}, expected float32, float64, "
                     "float16 or bfloat16")
-            if parameter.device.type != "cpu":
-                raise errors.WrongUse(f"parameter {name} is on {parameter.device}; this version "
-                                      "trains parameters in host memory")
             if not is_dense(parameter):
                 raise errors.WrongUse(f"parameter {name} has gaps in its memory (strides "
                                       f"{tuple(parameter.stride())}); make it contiguous first")
@@ -171,6 +160,7 @@ class Session:
                 return  # a step may still come: this forward is no iteration of its own
             self._settle()  # gradients were cleared: the step was left out
         self._drain_if_agreed()
+        devices.follow(self.runtime, self.device)
         self.runtime.forward_begin()
         self.phase = Phase.FORWARD
         self._stamped = self._queued = False
@@ -245,6 +235,7 @@ class Session:
 
     def _give(self, slot: Slot, gradient: torch.Tensor) -> None:
         slot.given = laid_out_like(gradient, slot.parameter)
+        devices.follow(self.runtime, self.device)
         if not self.runtime.grad_ready(slot.number, slot.given.data_ptr()):
             raise errors.WrongUse(
                 f"parameter {slot.name} got its gradient twice in one backward (re-entrant "
@@ -273,6 +264,7 @@ class Session:
             self._used.copy_(torch.tensor([float(slot.was_given) for slot in self.slots]))
             self.runtime.grad_ready(0, self._used.data_ptr())
         self._due = True
+        devices.follow(self.runtime, self.device)
         self.runtime.learning_rate(float(self.optimizer.param_groups[0].get("lr", math.nan)))
         self._take(self.runtime.step())
 
@@ -341,8 +333,10 @@ class Session:
 
     def _remember_scale(self) -> None:
         """Clipping and unscaling change landed gradients in place; a preview must follow them. One
-        element tells by how much."""
+        element tells by how much. Reading it waits for a device: only where there are previews."""
         self._probe = None
+        if self.device.type != "cpu" and self._ran != "lookahead":
+            return
         shown = [slot for slot in self.slots
                  if slot.parameter.grad is not None and (slot.handed or slot.exposed)]
         if not shown:
@@ -392,6 +386,7 @@ class Session:
     def _finish_boundary(self, skip_first: bool) -> None:
         update = self.runtime.update
         is_first = True
+        devices.follow(self.runtime, self.device)
         while update.action != native.DONE:
             if update.action == native.PREVIEW:
                 self._run_preview(update)
@@ -480,6 +475,7 @@ class Session:
         self._check_moved()
         shown = [slot.parameter.grad for slot in self.slots]
         was_averaged = self.rule == "averaged"
+        devices.follow(self.runtime, self.device)
         update = self.runtime.drain()
         while update.action != native.DONE:
             if update.action == native.APPLY:
@@ -506,7 +502,7 @@ class Session:
         for tensor in tensors:
             if tensor.numel() == 0:
                 continue
-            copy = tensor.detach().contiguous().clone()
+            copy = tensor.detach().cpu().contiguous().clone()
             self.runtime.broadcast(root, copy.data_ptr(), copy.numel() * copy.element_size())
             with torch.no_grad():
                 tensor.copy_(copy)
@@ -514,7 +510,7 @@ class Session:
     def share_object(self, thing: Any, root: int) -> Any:
         """Collective: `root`'s object, which pickle can carry, on all ranks."""
         data = pickle.dumps(thing)
-        size = torch.tensor([len(data)], dtype=torch.int64)
+        size = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
         self.share([size], root)
         buffer = ctypes.create_string_buffer(data, int(size)) if self.rank == root \
             else ctypes.create_string_buffer(int(size))

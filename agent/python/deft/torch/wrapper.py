@@ -136,7 +136,9 @@ def _share_state(session: Session, root: int) -> None:
             state[key] = value
             continue
         if key not in state or state[key] is None:
-            state[key] = torch.zeros(shape, dtype=dtype)
+            # Counts of steps are numbers on the host, also beside parameters on a device.
+            where = session.device if shape else torch.device("cpu")
+            state[key] = torch.zeros(shape, dtype=dtype, device=where)
         tensors.append(state[key])
     session.share(tensors, root)
     session.states.register()
