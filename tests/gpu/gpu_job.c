@@ -86,6 +86,8 @@ static enum deft_status set_up(struct gpu_rank *rank, struct deft_error *error) 
         size_t n_bytes = (size_t)tensors[t].elements * width(t);
         rank->w[t] = make_memory(rank, n_bytes);
         rank->gradient[t] = make_memory(rank, n_bytes);
+        rank->job->memory[rank->self->rank][2 * t] = rank->w[t];
+        rank->job->memory[rank->self->rank][2 * t + 1] = rank->gradient[t];
         fill(rank->host, t, 1000 + (uint64_t)rank->self->rank); /* rank 0's must go to all */
         if (rank->is_cuda) {
             standin_produce(rank->streams[0], rank->w[t], rank->host, n_bytes);
@@ -225,7 +227,7 @@ static void run_rank(struct world_rank *self) {
     struct gpu_job *job = rank.job;
     rank.is_cuda = strcmp(job->device, "cpu") != 0;
     job->status[self->rank] = train(&rank, &job->error[self->rank]);
-    /* Device memory is left to the end of the process: a failed runtime may still use it. */
+    free(rank.host);
 }
 
 static void tune(const struct world_rank *self, struct deft_options *options) {
@@ -249,6 +251,17 @@ void gpu_job_run(struct gpu_job *job) {
     assert_int_equal(pthread_barrier_init(&job->barrier, NULL, GPU_JOB_RANKS), 0);
     world_run_tuned(GPU_JOB_RANKS, job->links, 0, NULL, tune, job, run_rank);
     (void)pthread_barrier_destroy(&job->barrier);
+    standin_hold(0);
+    for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+        for (uint32_t i = 0; i < 2 * GPU_JOB_TENSORS; i++) {
+            if (strcmp(job->device, "cpu") == 0) {
+                free(job->memory[r][i]);
+            } else {
+                (void)cudaFree(job->memory[r][i]);
+            }
+            job->memory[r][i] = NULL;
+        }
+    }
 }
 
 void gpu_job_done(struct gpu_job *job) {

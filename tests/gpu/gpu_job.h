@@ -32,6 +32,7 @@ struct gpu_job {
     char notice[GPU_JOB_RANKS][384];
     struct deft_stats stats[GPU_JOB_RANKS];
     pthread_barrier_t barrier;
+    void *memory[GPU_JOB_RANKS][2 * GPU_JOB_TENSORS]; /* freed when all runtimes are closed */
 };
 
 uint64_t gpu_job_elements(void);
