@@ -19,13 +19,13 @@ from release_test import pod_of, release
 
 DATA = "/usr/share/datasets/fashion-mnist"
 JOB = "team-a.job.train"
-N_STEPS = 1500  # longer than the controller takes to start again
+N_STEPS = 900  # longer than the controller takes to start again
 TRAIN = ["deft-train", "--data=/data", "--width=128", "--depth=2", "--batch=128", "--seed=3",
          "--lr=0.02", "--epochs=100", "--json=/results/result", "--steps=/results/steps"]
 
 
-def need(build):
-    if not os.path.exists(os.path.join(build, "bin", "deft-train")):
+def need(build_folder):
+    if not os.path.exists(os.path.join(build_folder, "bin", "deft-train")):
         tools.skip("this build has no trainer")
     if not os.path.isdir(DATA):
         tools.skip("there is no dataset-fashion-mnist; scripts/packages --install run")
