@@ -25,7 +25,7 @@ struct store_keep {
     int64_t raw_iterations; /* of them, per job */
     int64_t minutes_ns;     /* roll-ups of a minute */
     int64_t hours_ns;       /* roll-ups of an hour */
-    int64_t logs_ns;        /* all-reduces and events, as agents reported them */
+    int64_t logs_ns;        /* events, as agents reported them */
     int64_t jobs_ns;        /* jobs that have ended, with their plans and decisions */
 };
 struct store_options {

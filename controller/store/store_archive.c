@@ -15,7 +15,7 @@
     "SELECT t.* FROM incarnations i JOIN " table                                                   \
     " t ON t.incarnation = i.id WHERE i.job = ?1 ORDER BY i.id, " order
 
-const struct store_archive_table store_archive_tables[STORE_ARCHIVE_N_TABLES] = {
+const struct store_archive_table store_archive_tables[STORE_ARCHIVE_N_KNOWN] = {
     {"jobs", "SELECT * FROM jobs WHERE id = ?1"},
     {"job_keep", "SELECT * FROM job_keep WHERE job = ?1"},
     {"incarnations", "SELECT * FROM incarnations WHERE job = ?1 ORDER BY id"},
@@ -29,8 +29,8 @@ const struct store_archive_table store_archive_tables[STORE_ARCHIVE_N_TABLES] = 
     {"link_totals", ARCHIVE_OF_JOB("link_totals", "t.link, t.bytes")},
     {"rollups", ARCHIVE_OF_JOB("rollups", "t.period_s, t.first")},
     {"iterations", ARCHIVE_OF_JOB("iterations", "t.iteration, t.rank")},
-    {"ops", ARCHIVE_OF_JOB("ops", "t.agent, t.seq, t.position")},
     {"events", ARCHIVE_OF_JOB("events", "t.agent, t.seq, t.position")},
+    {"ops", NULL},
 };
 
 /* --- lines --------------------------------------------------------------------------------------

@@ -18,14 +18,15 @@
 /* Rows of a line. */
 #define STORE_ARCHIVE_LINE_BYTES ((size_t)64 << 10)
 #define STORE_ARCHIVE_MAX_DEPTH  4u
-#define STORE_ARCHIVE_N_TABLES   15u
+#define STORE_ARCHIVE_N_TABLES   14u
+#define STORE_ARCHIVE_N_KNOWN    15u /* with those of earlier databases, which only an import sees */
 
 /* In the order in which they are written; what others refer to comes first. */
 struct store_archive_table {
     const char *name;
-    const char *select; /* all columns, ?1: the job */
+    const char *select; /* all columns, ?1: the job; NULL: is not written any more */
 };
-extern const struct store_archive_table store_archive_tables[STORE_ARCHIVE_N_TABLES];
+extern const struct store_archive_table store_archive_tables[STORE_ARCHIVE_N_KNOWN];
 
 /* --- reading lines ------------------------------------------------------------------------------
  */

@@ -10,6 +10,7 @@
 #include "store/store.h"
 #include "store/store_archive.h"
 #include "store/store_bind.h"
+#include "store/store_earlier.h"
 #include "store/store_place.h"
 #include "wire/json_scan.h"
 
@@ -40,11 +41,12 @@ struct import {
     struct store_db *db;
     int is_beside; /* a controller has the database */
     int has_end;
-    int table; /* of the rows that follow; -1: one that is left out */
+    int is_earlier; /* of a database that told all-reduces one by one */
+    int table;      /* of the rows that follow; -1: one that is left out */
     unsigned n_columns;
     struct import_column columns[IMPORT_MAX_COLUMNS];
     sqlite3_stmt *insert;
-    uint64_t n_rows[STORE_ARCHIVE_N_TABLES];
+    uint64_t n_rows[STORE_ARCHIVE_N_KNOWN];
     unsigned n_in_batch;
     size_t n_maps;
     struct import_map *maps; /* numbers of starts */
@@ -88,8 +90,9 @@ static enum deft_status import_next(struct import *import, const char *name, int
 /* --- tables -------------------------------------------------------------------------------------
  */
 
-static int import_find_table(const char *name) {
-    for (unsigned i = 0; i < STORE_ARCHIVE_N_TABLES; i++) {
+static int import_find_table(const struct import *import, const char *name) {
+    for (unsigned i = 0; i < (import->is_earlier ? STORE_ARCHIVE_N_KNOWN : STORE_ARCHIVE_N_TABLES);
+         i++) {
         if (strcmp(store_archive_tables[i].name, name) == 0) {
             return (int)i;
         }
@@ -159,7 +162,7 @@ static enum deft_status import_table(struct import *import, const char *name,
     (void)sqlite3_finalize(import->insert);
     import->insert = NULL;
     import->n_columns = 0;
-    import->table = import_find_table(name);
+    import->table = import_find_table(import, name);
     if (import->table < 0) {
         return DEFT_OK;
     }
@@ -372,6 +375,8 @@ static enum deft_status import_head(struct import *import, struct deft_error *er
         } else if (value.type == STORE_ARCHIVE_TEXT && strcmp(key, "job") == 0 &&
                    value.n_bytes < sizeof(import->job)) {
             memcpy(import->job, value.text, value.n_bytes + 1);
+        } else if (value.type == STORE_ARCHIVE_INT && strcmp(key, "database") == 0) {
+            import->is_earlier = store_earlier_is(value.integer);
         }
     }
     if (import->as != NULL) {
@@ -381,6 +386,9 @@ static enum deft_status import_head(struct import *import, struct deft_error *er
         return import_wrong(import, "it does not say " STORE_ARCHIVE_SCHEMA, error);
     }
     status = import_check_free(import, error);
+    if (status == DEFT_OK && import->is_earlier) {
+        status = store_earlier_begin(import->db, error);
+    }
     if (status == DEFT_OK) {
         status = import_next(import, "removals", &number, error);
     }
@@ -394,7 +402,7 @@ static enum deft_status import_end(struct import *import, struct store_archive_c
     const char *key = NULL;
     while (store_archive_key(cursor, &key)) {
         struct store_archive_value value;
-        int table = import_find_table(key);
+        int table = import_find_table(import, key);
         store_archive_value(cursor, &value);
         if (table >= 0 &&
             (value.type != STORE_ARCHIVE_INT || (uint64_t)value.integer != import->n_rows[table])) {
@@ -526,10 +534,13 @@ static enum deft_status import_all(struct import *import, struct deft_error *err
     if (status == DEFT_OK && !import->has_end) {
         status = import_wrong(import, "the file was cut off", error);
     }
+    (void)sqlite3_finalize(import->insert);
+    if (status == DEFT_OK && import->is_earlier) {
+        status = store_earlier_end(import->db, error);
+    }
     if (status == DEFT_OK) {
         status = import_show(import, error);
     }
-    (void)sqlite3_finalize(import->insert);
     if (status != DEFT_OK) {
         (void)sqlite3_exec(import->db->handle, "ROLLBACK", NULL, NULL, NULL);
     }

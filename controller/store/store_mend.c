@@ -14,7 +14,7 @@ static const char *const mend_stand_ins[] = {
     " t.incarnation = x.incarnation ORDER BY iteration DESC LIMIT 1000)), 1)), '0', '', '', '', ?1,"
     " ?1 FROM (SELECT incarnation FROM iterations UNION SELECT incarnation FROM rollups"
     " UNION SELECT incarnation FROM plans UNION SELECT incarnation FROM decisions"
-    " UNION SELECT incarnation FROM agents UNION SELECT incarnation FROM ops"
+    " UNION SELECT incarnation FROM agents UNION SELECT incarnation FROM link_totals"
     " UNION SELECT incarnation FROM events) x"
     " WHERE NOT EXISTS (SELECT 1 FROM incarnations i WHERE i.id = x.incarnation)",
     "INSERT INTO jobs (id, user, state, mode, max_merge, max_delay, summary, created_ns, "
@@ -23,10 +23,9 @@ static const char *const mend_stand_ins[] = {
     " SELECT job FROM job_keep) x WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = x.job)",
     /* What an agent has sent is known by what there is of it. */
     "INSERT INTO agents (incarnation, agent, committed_seq, registered_ns)"
-    " SELECT incarnation, agent, max(seq), ?1 FROM (SELECT incarnation, agent, seq FROM ops"
-    " UNION ALL SELECT incarnation, agent, seq FROM events) x WHERE NOT EXISTS (SELECT 1 FROM"
-    " agents a WHERE a.incarnation = x.incarnation AND a.agent = x.agent)"
-    " GROUP BY incarnation, agent",
+    " SELECT incarnation, agent, max(seq), ?1 FROM events x WHERE NOT EXISTS (SELECT 1 FROM agents "
+    "a"
+    " WHERE a.incarnation = x.incarnation AND a.agent = x.agent) GROUP BY incarnation, agent",
 };
 
 static const char *const mend_books[] = {
@@ -80,8 +79,6 @@ static const char *const mend_books[] = {
     "r.incarnation"
     " = upkeep.incarnation AND (period_s = 3600 OR first > upkeep.hours_to)), 0))",
     "UPDATE agents SET"
-    " ops_ns = (SELECT max(1, received_ns) FROM ops o WHERE o.incarnation = agents.incarnation AND"
-    " o.agent = agents.agent ORDER BY seq, position LIMIT 1),"
     " events_ns = (SELECT max(1, received_ns) FROM events e WHERE e.incarnation = "
     "agents.incarnation"
     " AND e.agent = agents.agent ORDER BY seq, position LIMIT 1)",

@@ -70,15 +70,9 @@ static void print_link(struct json_out *out, sqlite3_stmt *s) {
 enum deft_status store_print_links(struct store *store, int64_t incarnation, struct json_out *out,
                                    struct deft_error *error) {
     return print_list(store,
-                      "SELECT link, bytes, sum(count) AS count, min(min_ns) AS min_ns,"
-                      " CAST(sum(median_ns) / sum(n) AS INTEGER) AS median_ns,"
-                      " max(max_ns) AS max_ns FROM ("
-                      "SELECT link, bytes, count, n_medians AS n, min_ns, median_ns, max_ns"
-                      " FROM link_totals WHERE incarnation = ?1 UNION ALL "
-                      "SELECT o.link, o.bytes, o.count, 1, o.min_ns, CAST(o.median_ns AS REAL),"
-                      " o.max_ns FROM agents a JOIN ops o ON o.incarnation = a.incarnation"
-                      " AND o.agent = a.agent AND o.seq > a.ops_seq WHERE a.incarnation = ?1)"
-                      " GROUP BY link, bytes ORDER BY link, bytes",
+                      "SELECT link, bytes, count, min_ns,"
+                      " CAST(median_ns / n_medians AS INTEGER) AS median_ns, max_ns"
+                      " FROM link_totals WHERE incarnation = ?1 ORDER BY link, bytes",
                       incarnation, "ops", print_link, out, error);
 }
 

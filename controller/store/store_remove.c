@@ -101,7 +101,6 @@ static const struct {
     unsigned cost;
 } remove_tables[] = {
     {REMOVE_KEYED("iterations", "incarnation, iteration, rank"), 1},
-    {REMOVE_KEYED("ops", "incarnation, agent, seq, position"), 1},
     {REMOVE_KEYED("events", "incarnation, agent, seq, position"), 1},
     {REMOVE_KEYED("rollups", "incarnation, period_s, first"), 1},
     {REMOVE_KEYED("readiness", "incarnation, rank"), 64}, /* a blob per row */

@@ -27,6 +27,7 @@ struct repair_table {
     char name[STORE_FILE_NAME_BYTES];
     int has_rowid;
     int has_root;
+    int is_there;        /* in the version that was listed last */
     unsigned n_at_first; /* columns that it was made with: older rows end there */
     unsigned n_columns;
     struct repair_column columns[REPAIR_MAX_COLUMNS];
@@ -87,6 +88,21 @@ static struct repair_table *repair_named(struct repair *repair, const char *name
     return NULL;
 }
 
+/* Tables that a step has taken away. */
+static void repair_forget_tables(struct repair *repair) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < repair->n_tables; i++) {
+        if (repair->tables[i].is_there) {
+            repair->tables[n] = repair->tables[i];
+            repair->report->tables[n] = repair->report->tables[i];
+            repair->tables[n].saved = &repair->report->tables[n];
+            repair->tables[n++].is_there = 0;
+        }
+    }
+    repair->n_tables = n;
+    repair->report->n_tables = n;
+}
+
 /* The tables that a step of the schema has made, and what it has added to others. */
 static enum deft_status repair_list_tables(struct repair *repair, struct deft_error *error) {
     enum deft_status status = DEFT_OK;
@@ -108,10 +124,11 @@ static enum deft_status repair_list_tables(struct repair *repair, struct deft_er
             table->n_columns = 0;
             status = repair_list_columns(repair, table, error);
             table->n_at_first = is_new ? table->n_columns : table->n_at_first;
+            table->is_there = 1;
         }
     }
-    repair->report->n_tables = repair->n_tables;
     (void)sqlite3_reset(s);
+    repair_forget_tables(repair);
     return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include "store/store_bind.h"
 #include "store/store_db.h"
+#include "store/store_links.h"
 
 /* What the database knows of the incarnation and agent of a report. Times are 0 for none. */
 struct report_books {
@@ -15,7 +16,6 @@ struct report_books {
     int64_t raw_ns;
     int has_agent;
     int64_t committed_seq;
-    int64_t ops_ns;
     int64_t events_ns;
     uint32_t n_taken;  /* iterations of this report that were not there yet */
     int64_t late_from; /* of them: the first that was rolled up without it; -1: none */
@@ -27,7 +27,7 @@ struct report_books {
 static enum deft_status report_read_books(struct store_db *db, const struct store_report *in,
                                           struct report_books *out, struct deft_error *error) {
     sqlite3_stmt *s = store_db_statement(
-        db, "SELECT u.newest, u.rolled_to, u.raw_from, u.raw_ns, a.committed_seq, a.ops_ns,"
+        db, "SELECT u.newest, u.rolled_to, u.raw_from, u.raw_ns, a.committed_seq,"
             " a.events_ns FROM incarnations i LEFT JOIN upkeep u ON u.incarnation = i.id"
             " LEFT JOIN agents a ON a.incarnation = i.id AND a.agent = ?2"
             " WHERE i.id = ?1 AND i.state <> 'removing'");
@@ -50,8 +50,7 @@ static enum deft_status report_read_books(struct store_db *db, const struct stor
                                  .raw_ns = sqlite3_column_int64(s, 3),
                                  .has_agent = sqlite3_column_type(s, 4) != SQLITE_NULL,
                                  .committed_seq = sqlite3_column_int64(s, 4),
-                                 .ops_ns = sqlite3_column_int64(s, 5),
-                                 .events_ns = sqlite3_column_int64(s, 6),
+                                 .events_ns = sqlite3_column_int64(s, 5),
                                  .late_from = -1};
     if (!out->has_history) {
         out->newest = -1;
@@ -64,19 +63,17 @@ static enum deft_status report_read_books(struct store_db *db, const struct stor
 /* An agent this database has not met is taken too: its registration may have been lost. */
 static enum deft_status report_agent(struct store_db *db, const struct store_report *in,
                                      const struct report_books *books, struct deft_error *error) {
-    int marks = (books->ops_ns == 0 && in->report.n_ops > 0) ||
-                (books->events_ns == 0 && in->report.n_events > 0);
+    int marks = books->events_ns == 0 && in->report.n_events > 0;
     sqlite3_stmt *s = NULL;
     if (books->has_agent && !marks) { /* nearly always, and without touching an index */
         s = store_db_statement(
             db, "UPDATE agents SET committed_seq = ?3 WHERE incarnation = ?1 AND agent = ?2");
     } else {
         s = store_db_statement(
-            db, "INSERT INTO agents (incarnation, agent, committed_seq, registered_ns, ops_ns,"
-                " events_ns) VALUES (?1, ?2, ?3, ?4, iif(?5, ?4, NULL), iif(?6, ?4, NULL))"
+            db, "INSERT INTO agents (incarnation, agent, committed_seq, registered_ns, events_ns)"
+                " VALUES (?1, ?2, ?3, ?4, iif(?5, ?4, NULL))"
                 " ON CONFLICT (incarnation, agent) DO UPDATE SET committed_seq = ?3,"
-                " ops_ns = coalesce(ops_ns, iif(?5, ?4, NULL)),"
-                " events_ns = coalesce(events_ns, iif(?6, ?4, NULL))");
+                " events_ns = coalesce(events_ns, iif(?5, ?4, NULL))");
     }
     if (s == NULL) {
         return store_db_fail(db, "take a report", error);
@@ -86,8 +83,7 @@ static enum deft_status report_agent(struct store_db *db, const struct store_rep
     store_bind_int(s, 3, (int64_t)in->report.seq);
     if (!books->has_agent || marks) {
         store_bind_int(s, 4, in->now_ns);
-        store_bind_int(s, 5, in->report.n_ops > 0);
-        store_bind_int(s, 6, in->report.n_events > 0);
+        store_bind_int(s, 5, in->report.n_events > 0);
     }
     return store_db_step(db, s, "take a report", error);
 }
@@ -179,34 +175,6 @@ static enum deft_status report_history(struct store_db *db, const struct store_r
         store_bind_int(s, 4, books->late_from);
     }
     return store_db_step(db, s, "take iterations", error);
-}
-
-static enum deft_status report_ops(struct store_db *db, const struct store_report *in,
-                                   struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    for (uint32_t i = 0; i < in->report.n_ops && status == DEFT_OK; i++) {
-        const struct wire_op_summary *op = &in->report.ops[i];
-        sqlite3_stmt *s =
-            store_db_statement(db, "INSERT OR IGNORE INTO ops VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"
-                                   " ?8, ?9, ?10, ?11, ?12)");
-        if (s == NULL) {
-            return store_db_fail(db, "take all-reduces", error);
-        }
-        store_bind_int(s, 1, in->incarnation);
-        store_bind_text(s, 2, in->report.agent);
-        store_bind_int(s, 3, (int64_t)in->report.seq);
-        store_bind_int(s, 4, i);
-        store_bind_int(s, 5, op->rank);
-        store_bind_int(s, 6, op->link);
-        store_bind_int(s, 7, (int64_t)op->bytes);
-        store_bind_int(s, 8, op->count);
-        store_bind_int(s, 9, op->min_ns);
-        store_bind_int(s, 10, op->median_ns);
-        store_bind_int(s, 11, op->max_ns);
-        store_bind_int(s, 12, in->now_ns);
-        status = store_db_step(db, s, "take all-reduces", error);
-    }
-    return status;
 }
 
 static enum deft_status report_readiness(struct store_db *db, const struct store_report *in,
@@ -316,7 +284,7 @@ static enum deft_status report_apply(struct store_db *db, struct store_write *wr
         status = report_history(db, in, &books, newest_before, error);
     }
     if (status == DEFT_OK) {
-        status = report_ops(db, in, error);
+        status = store_links_add(db, in->incarnation, in->report.n_ops, in->report.ops, error);
     }
     if (status == DEFT_OK) {
         status = report_readiness(db, in, error);

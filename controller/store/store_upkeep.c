@@ -67,7 +67,6 @@ static enum deft_status upkeep_roll_one(const struct store_upkeep *upkeep, struc
                                         int64_t incarnation, unsigned rows, unsigned *out_rows,
                                         struct deft_error *error) {
     struct store_history history;
-    unsigned n_ops = 0;
     enum deft_status status = store_history_read(db, incarnation, &history, error);
     int64_t rolled_to = status == DEFT_OK ? history.rolled_to : 0;
     if (status == DEFT_OK) {
@@ -78,10 +77,6 @@ static enum deft_status upkeep_roll_one(const struct store_upkeep *upkeep, struc
         status = store_history_write(db, &history, error);
     } else if (status == DEFT_OK) {
         *out_rows = *out_rows < rows ? *out_rows : rows - 1; /* it waits for more */
-    }
-    if (status == DEFT_OK && *out_rows < rows) {
-        status = store_logs_roll(db, incarnation, rows - *out_rows, &n_ops, error);
-        *out_rows += n_ops;
     }
     return status;
 }
@@ -125,22 +120,16 @@ static enum deft_status upkeep_roll(struct store_upkeep *upkeep, struct store_db
     " WHERE u." column " > ?1"                                                                     \
     " AND u." column " < ?2 - min(?3, coalesce((SELECT min(" age ") FROM job_keep), ?3))"          \
     " AND u." column " < ?2 - coalesce(k." age ", ?3) ORDER BY u." column " LIMIT 1"
-/* The same of an agent's reports: its name is the fourth column. */
-#define UPKEEP_AGED_AGENT(column)                                                                  \
-    "SELECT a.incarnation, a." column ", ?2 - coalesce(k.logs_ns, ?3), a.agent FROM agents a"      \
+/* The same of an agent's events: its name is the fourth column. */
+#define UPKEEP_AGED_EVENTS                                                                         \
+    "SELECT a.incarnation, a.events_ns, ?2 - coalesce(k.logs_ns, ?3), a.agent FROM agents a"       \
     " JOIN incarnations i ON i.id = a.incarnation LEFT JOIN job_keep k ON k.job = i.job"           \
-    " WHERE a." column " > ?1"                                                                     \
-    " AND a." column " < ?2 - min(?3, coalesce((SELECT min(logs_ns) FROM job_keep), ?3))"          \
-    " AND a." column " < ?2 - coalesce(k.logs_ns, ?3) ORDER BY a." column " LIMIT 1"
+    " WHERE a.events_ns > ?1"                                                                      \
+    " AND a.events_ns < ?2 - min(?3, coalesce((SELECT min(logs_ns) FROM job_keep), ?3))"           \
+    " AND a.events_ns < ?2 - coalesce(k.logs_ns, ?3) ORDER BY a.events_ns LIMIT 1"
 
-/* The three kinds of history, and the two of logs. */
-enum upkeep_kind {
-    UPKEEP_OF_RAW,
-    UPKEEP_OF_MINUTES,
-    UPKEEP_OF_HOURS,
-    UPKEEP_OF_OPS,
-    UPKEEP_OF_EVENTS
-};
+/* The three kinds of history, and events. */
+enum upkeep_kind { UPKEEP_OF_RAW, UPKEEP_OF_MINUTES, UPKEEP_OF_HOURS, UPKEEP_OF_EVENTS };
 
 struct upkeep_victim {
     enum upkeep_kind kind;
@@ -155,13 +144,9 @@ static enum deft_status upkeep_trim(struct store_db *db, const struct upkeep_vic
     struct store_history history;
     int64_t before_ns = victim->before_ns;
     *out_rows = 0;
-    if (victim->kind == UPKEEP_OF_OPS) {
-        return store_logs_trim_ops(db, victim->incarnation, victim->agent, before_ns, rows,
-                                   out_rows, error);
-    }
     if (victim->kind == UPKEEP_OF_EVENTS) {
-        return store_logs_trim_events(db, victim->incarnation, victim->agent, before_ns, rows,
-                                      out_rows, error);
+        return store_logs_trim(db, victim->incarnation, victim->agent, before_ns, rows, out_rows,
+                               error);
     }
     enum deft_status status = store_history_read(db, victim->incarnation, &history, error);
     if (status != DEFT_OK) {
@@ -243,15 +228,9 @@ static enum deft_status upkeep_hours(struct store_upkeep *upkeep, struct store_d
                        upkeep->options.keep.hours_ns, rows, out_again, error);
 }
 
-static enum deft_status upkeep_ops(struct store_upkeep *upkeep, struct store_db *db, unsigned rows,
-                                   int *out_again, struct deft_error *error) {
-    return upkeep_aged(upkeep, db, UPKEEP_AGED_AGENT("ops_ns"), UPKEEP_OF_OPS,
-                       upkeep->options.keep.logs_ns, rows, out_again, error);
-}
-
 static enum deft_status upkeep_events(struct store_upkeep *upkeep, struct store_db *db,
                                       unsigned rows, int *out_again, struct deft_error *error) {
-    return upkeep_aged(upkeep, db, UPKEEP_AGED_AGENT("events_ns"), UPKEEP_OF_EVENTS,
+    return upkeep_aged(upkeep, db, UPKEEP_AGED_EVENTS, UPKEEP_OF_EVENTS,
                        upkeep->options.keep.logs_ns, rows, out_again, error);
 }
 
@@ -359,11 +338,11 @@ static enum deft_status upkeep_remove(struct store_upkeep *upkeep, struct store_
 #define UPKEEP_OLDEST(column)                                                                      \
     "SELECT incarnation, " column ", 9223372036854775807 FROM upkeep WHERE " column " > ?1"        \
     " ORDER BY " column " LIMIT 1"
-#define UPKEEP_OLDEST_AGENT(column)                                                                \
-    "SELECT incarnation, " column ", 9223372036854775807, agent FROM agents WHERE " column " > ?1" \
-    " ORDER BY " column " LIMIT 1"
+#define UPKEEP_OLDEST_EVENTS                                                                       \
+    "SELECT incarnation, events_ns, 9223372036854775807, agent FROM agents WHERE events_ns > ?1"   \
+    " ORDER BY events_ns LIMIT 1"
 
-/* The oldest of all rows goes first, be it of ranks, links or events. Then minutes, then hours. */
+/* The oldest of all rows goes first, be it of ranks or events. Then minutes, then hours. */
 static enum deft_status upkeep_pick(struct store_upkeep *upkeep, struct store_db *db,
                                     struct upkeep_victim *out, int *out_found,
                                     struct deft_error *error) {
@@ -371,8 +350,7 @@ static enum deft_status upkeep_pick(struct store_upkeep *upkeep, struct store_db
         enum upkeep_kind kind;
         const char *sql;
     } kinds[] = {{UPKEEP_OF_RAW, UPKEEP_OLDEST("raw_ns")},
-                 {UPKEEP_OF_OPS, UPKEEP_OLDEST_AGENT("ops_ns")},
-                 {UPKEEP_OF_EVENTS, UPKEEP_OLDEST_AGENT("events_ns")},
+                 {UPKEEP_OF_EVENTS, UPKEEP_OLDEST_EVENTS},
                  {UPKEEP_OF_MINUTES, UPKEEP_OLDEST("minutes_ns")},
                  {UPKEEP_OF_HOURS, UPKEEP_OLDEST("hours_ns")}};
     enum deft_status status = DEFT_OK;
@@ -380,7 +358,7 @@ static enum deft_status upkeep_pick(struct store_upkeep *upkeep, struct store_db
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && status == DEFT_OK; i++) {
         struct upkeep_victim victim = {.kind = kinds[i].kind};
         int is_found = 0;
-        if (*out_found && kinds[i].kind != UPKEEP_OF_OPS && kinds[i].kind != UPKEEP_OF_EVENTS) {
+        if (*out_found && kinds[i].kind != UPKEEP_OF_EVENTS) {
             break;
         }
         sqlite3_stmt *s = store_db_statement(db, kinds[i].sql);
@@ -504,9 +482,9 @@ static const upkeep_fn upkeep_tasks[STORE_UPKEEP_TASKS] = {
     [STORE_UPKEEP_LATE] = upkeep_late,       [STORE_UPKEEP_ROLL] = upkeep_roll,
     [STORE_UPKEEP_COUNT] = upkeep_count,     [STORE_UPKEEP_RAW] = upkeep_raw,
     [STORE_UPKEEP_MINUTES] = upkeep_minutes, [STORE_UPKEEP_HOURS] = upkeep_hours,
-    [STORE_UPKEEP_OPS] = upkeep_ops,         [STORE_UPKEEP_EVENTS] = upkeep_events,
-    [STORE_UPKEEP_EXPIRE] = upkeep_expire,   [STORE_UPKEEP_REMOVE] = upkeep_remove,
-    [STORE_UPKEEP_PRESS] = upkeep_press,     [STORE_UPKEEP_VACUUM] = upkeep_vacuum,
+    [STORE_UPKEEP_EVENTS] = upkeep_events,   [STORE_UPKEEP_EXPIRE] = upkeep_expire,
+    [STORE_UPKEEP_REMOVE] = upkeep_remove,   [STORE_UPKEEP_PRESS] = upkeep_press,
+    [STORE_UPKEEP_VACUUM] = upkeep_vacuum,
 };
 
 /* A failed transaction is over; whether SQLite has ended it itself does not matter. */

@@ -206,6 +206,60 @@ static void its_summary_names_the_new_one(void **unused) {
     end(&places);
 }
 
+static void write_bytes(const char *path, const char *bytes, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, n), n);
+    (void)close(fd);
+}
+
+/* An archive of schema 5 tells all-reduces one by one; agent 'a' has two that are in the totals. */
+static void all_reduces_of_an_earlier_archive_count_once(void **unused) {
+    static const char archive[] =
+        "{\"schema\":\"deft.job-archive/1\",\"job\":\"earlier\",\"database\":5}\n"
+        "{\"table\":\"jobs\",\"columns\":[\"id\",\"user\",\"state\",\"mode\",\"max_merge\","
+        "\"max_delay\",\"summary\",\"created_ns\",\"updated_ns\"]}\n"
+        "{\"rows\":[[\"earlier\",\"u\",\"lost\",\"auto\",1,1,\"\",1,1]]}\n"
+        "{\"table\":\"incarnations\",\"columns\":[\"id\",\"job\",\"key\",\"state\",\"n_ranks\","
+        "\"table_hash\",\"registration\",\"tuner\",\"profile\",\"registered_ns\",\"updated_ns\"]}\n"
+        "{\"rows\":[[7,\"earlier\",\"k\",\"lost\",1,\"7\",\"\",\"\",\"\",1,1]]}\n"
+        "{\"table\":\"agents\",\"columns\":[\"incarnation\",\"agent\",\"committed_seq\","
+        "\"registered_ns\",\"ops_seq\",\"ops_ns\",\"events_ns\"]}\n"
+        "{\"rows\":[[7,\"a\",3,1,2,1,null],[7,\"b\",1,1,0,1,5]]}\n"
+        "{\"table\":\"link_totals\",\"columns\":[\"incarnation\",\"link\",\"bytes\",\"count\","
+        "\"n_medians\",\"min_ns\",\"median_ns\",\"max_ns\"]}\n"
+        "{\"rows\":[[7,0,64,3,2,3,9,6]]}\n"
+        "{\"table\":\"ops\",\"columns\":[\"incarnation\",\"agent\",\"seq\",\"position\",\"rank\","
+        "\"link\",\"bytes\",\"count\",\"min_ns\",\"median_ns\",\"max_ns\",\"received_ns\"]}\n"
+        "{\"rows\":[[7,\"a\",1,0,0,0,64,1,3,4,5,1],[7,\"a\",2,0,0,0,64,2,3,5,6,1],"
+        "[7,\"a\",3,0,0,0,64,4,2,6,9,1],[7,\"b\",1,0,1,0,64,16,3,7,8,1],"
+        "[7,\"a\",3,1,0,1,64,8,1,2,3,1]]}\n"
+        "{\"end\":{\"jobs\":1,\"incarnations\":1,\"agents\":2,\"link_totals\":1,\"ops\":5}}\n";
+    struct places places;
+    (void)unused;
+    begin(&places, 2, "json");
+    write_bytes(places.archive, archive, strlen(archive));
+    import_job(&places, NULL, "earlier");
+    assert_int_equal(store_world_int(&places.to,
+                                     "SELECT count(*) FROM link_totals t JOIN incarnations i"
+                                     " ON i.id = t.incarnation WHERE i.job = 'earlier'"),
+                     2);
+    assert_int_equal(
+        store_world_int(&places.to,
+                        "SELECT count(*) FROM link_totals t JOIN incarnations i"
+                        " ON i.id = t.incarnation WHERE i.job = 'earlier' AND"
+                        " (link, bytes, count, n_medians, min_ns, median_ns, max_ns)"
+                        " IN (VALUES (0, 64, 23, 4, 2, 22, 9), (1, 64, 8, 1, 1, 2, 3))"),
+        2);
+    assert_int_equal(store_world_int(&places.to,
+                                     "SELECT sum(committed_seq * 10 + coalesce(events_ns, 0)) FROM"
+                                     " agents a JOIN incarnations i ON i.id = a.incarnation"
+                                     " WHERE i.job = 'earlier'"),
+                     45);
+    expect_whole(&places.to);
+    end(&places);
+}
+
 /* --- what is none -------------------------------------------------------------------------------
  */
 
@@ -219,13 +273,6 @@ static char *read_plain(const char *path, size_t *out_n) {
     (void)gzclose(file);
     *out_n = (size_t)n;
     return text;
-}
-
-static void write_bytes(const char *path, const char *bytes, size_t n) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, n), n);
-    (void)close(fd);
 }
 
 /* Refused with one sentence, and nothing of it can be seen; upkeep removes what was taken. */
@@ -402,6 +449,7 @@ static void exports_refuse_what_they_must(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(an_archive_is_the_job),
     cmocka_unit_test(its_summary_names_the_new_one),
+    cmocka_unit_test(all_reduces_of_an_earlier_archive_count_once),
     cmocka_unit_test(what_is_cut_off_leaves_nothing),
     cmocka_unit_test(hostile_archives_leave_nothing),
     cmocka_unit_test(no_byte_breaks_the_database),

@@ -88,13 +88,11 @@ static void each_table_has_its_age(void **unused) {
     assert_int_equal(count(&world, "iterations"), 7 * 20); /* of the last 7 days */
     assert_int_equal(count(&world, "rollups WHERE period_s = 60"), 40);
     assert_int_equal(count(&world, "rollups WHERE period_s = 3600"), 33);
-    assert_int_equal(count(&world, "ops"), 30 * 3);
     assert_int_equal(count(&world, "events"), 30 * 2);
     store_world_tidy(&world, now_ns + 65 * DAY_NS);
     assert_int_equal(count(&world, "iterations"), 0);
     assert_int_equal(count(&world, "rollups WHERE period_s = 60"), 25);
     assert_int_equal(count(&world, "rollups WHERE period_s = 3600"), 40);
-    assert_int_equal(count(&world, "ops"), 0);
     assert_int_equal(count(&world, "events"), 0);
     /* What links took in all, and when a plan began, is still told. */
     char *after = links(&world, incarnation);
@@ -148,9 +146,9 @@ static void a_job_has_its_own_ages(void **unused) {
                                          (long long)ids[i]),
                          n_days[i][0] * 20);
         assert_int_equal(store_world_int(&world,
-                                         "SELECT count(*) FROM ops WHERE incarnation = %lld",
+                                         "SELECT count(*) FROM events WHERE incarnation = %lld",
                                          (long long)ids[i]),
-                         n_days[i][1] * 3);
+                         n_days[i][1] * 2);
     }
     store_keep_job_init(&nobody);
     nobody.job = "nobody";
@@ -223,9 +221,9 @@ static enum deft_status remove_job(struct store_world *world, const char *job) {
 
 /* Every table that knows of an incarnation or a job, by what the schema says. */
 static int64_t count_rows_of(const struct store_world *world, int64_t incarnation) {
-    static const char *const tables[] = {"iterations", "ops",       "events",      "rollups",
-                                         "readiness",  "ends",      "link_totals", "activations",
-                                         "agents",     "decisions", "plans",       "upkeep"};
+    static const char *const tables[] = {"iterations", "events", "rollups",     "readiness",
+                                         "ends",       "agents", "link_totals", "activations",
+                                         "decisions",  "plans",  "upkeep"};
     int64_t n = store_world_int(world, "SELECT count(*) FROM incarnations WHERE id = %lld",
                                 (long long)incarnation);
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
@@ -253,7 +251,7 @@ static void a_removed_job_leaves_nothing(void **unused) {
     int64_t stays = make_job(&world, "other", 10, now_ns);
     store_world_tidy(&world, now_ns + 200 * SECOND_NS);
     int64_t n_stays = count_rows_of(&world, stays);
-    assert_true(count_rows_of(&world, gone) > INT64_C(300) * (20 + 3 + 2 + 2));
+    assert_true(count_rows_of(&world, gone) > INT64_C(300) * (20 + 2 + 2));
     assert_int_equal(remove_job(&world, "job"), DEFT_STATE); /* it runs */
     assert_int_equal(remove_job(&world, "nobody"), DEFT_NOT_FOUND);
     store_world_end(&world, "job", gone, now_ns);
@@ -365,7 +363,7 @@ static void the_file_is_bounded(void **unused) {
                      3 * (50 + 40 * 1000));
     assert_int_equal(count(&world, "decisions"), 15);
     assert_int_equal(count(&world, "plans"), 15);
-    assert_int_equal(count(&world, "ops"), 0); /* older than any of those that stay */
+    assert_int_equal(count(&world, "events"), 0); /* older than any of those that stay */
     store_world_stop(&world);
 }
 
@@ -430,7 +428,7 @@ static void the_file_shrinks_again(void **unused) {
     int64_t now_ns = STORE_WORLD_BEGIN_NS;
     (void)unused;
     store_world_start(&world);
-    int64_t incarnation = make_job(&world, "job", 1000, now_ns);
+    int64_t incarnation = make_job(&world, "job", 2000, now_ns);
     store_world_end(&world, "job", incarnation, now_ns);
     int64_t before = store_world_int(&world, "PRAGMA page_count");
     assert_int_equal(remove_job(&world, "job"), DEFT_OK);
