@@ -145,18 +145,25 @@ static cudaError_t carry(void *into, const void *from, size_t n_bytes, void *on)
 }
 
 /* Nothing may still use it. */
-static void forget_memory(const void *memory, const char *call) {
+static void forget_memory(void *memory, const char *call) {
     Machine &m = machine();
+    bool is_in_use = false;
     auto begin = reinterpret_cast<uintptr_t>(memory);
     auto is_there = [&](const Access &a) { return a.begin <= begin && begin < a.end; };
     for (const Access &access : m.accesses) {
         if (is_there(access) && m.streams[access.stream]->n_done < access.at) {
             violate(std::string(call) + " of memory that stream " + std::to_string(access.stream) +
                     " still uses");
+            is_in_use = true;
         }
     }
     m.accesses.erase(std::remove_if(m.accesses.begin(), m.accesses.end(), is_there),
                      m.accesses.end());
+    if (is_in_use) { /* a device would have waited */
+        m.kept.push_back(memory);
+    } else {
+        free(memory);
+    }
 }
 
 } // namespace standin
@@ -294,7 +301,6 @@ STANDIN_EXPORT cudaError_t cudaFree(void *memory) {
     STANDIN_BEGIN("cudaFree")
     wait_of_host("cudaFree");
     forget_memory(memory, "cudaFree");
-    free(memory);
     return cudaSuccess;
 }
 
@@ -307,7 +313,6 @@ STANDIN_EXPORT cudaError_t cudaHostAlloc(void **memory, size_t n_bytes, unsigned
 STANDIN_EXPORT cudaError_t cudaFreeHost(void *memory) {
     STANDIN_BEGIN("cudaFreeHost")
     forget_memory(memory, "cudaFreeHost");
-    free(memory);
     return cudaSuccess;
 }
 

@@ -48,7 +48,8 @@ struct Machine {
     std::condition_variable moved;
     std::vector<Stream *> streams;
     std::vector<Access> accesses;
-    Clock host; /* what threads have waited for or seen */
+    std::vector<void *> kept; /* freed while it was in use */
+    Clock host;               /* what threads have waited for or seen */
     std::map<std::string, uint64_t> calls;
     std::string failing;
     int failing_in = 0;
