@@ -166,13 +166,11 @@ static uint64_t jobs_clamp_time(uint64_t started_ns, int64_t now_ns) {
 
 /* With the lock held: a job runs once at a time. */
 static void jobs_supersede(struct jobs *jobs, const struct jobs_live *newest) {
-    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
-        for (struct jobs_live *live = jobs->buckets[i]; live != NULL; live = live->next) {
-            if (live->id < newest->id && !live->is_superseded &&
-                strcmp(live->job, newest->job) == 0) {
-                live->is_superseded = 1;
-                jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
-            }
+    for (struct jobs_live *live = jobs_live_named(jobs, newest->job); live != NULL;
+         live = live->next_named) {
+        if (live->id < newest->id && !live->is_superseded && strcmp(live->job, newest->job) == 0) {
+            live->is_superseded = 1;
+            jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
         }
     }
 }

@@ -49,7 +49,8 @@ struct jobs_live {
     size_t n_streams;
     size_t stream_capacity;
     struct http_stream **streams;
-    struct jobs_live *next; /* of the bucket */
+    struct jobs_live *next;       /* of the bucket */
+    struct jobs_live *next_named; /* of the bucket of its job */
 };
 
 enum jobs_task_kind { JOBS_SOLVE, JOBS_ENACT, JOBS_CHANGE };
@@ -70,7 +71,8 @@ struct jobs {
     int stopping;
     int64_t round_ns; /* monotonic: when the thread came round last */
     uint64_t n_decisions[TUNER_N_KINDS];
-    struct jobs_live *buckets[JOBS_BUCKETS];
+    struct jobs_live *buckets[JOBS_BUCKETS]; /* by id */
+    struct jobs_live *named[JOBS_BUCKETS];   /* by job */
     struct jobs_task *first;
     struct jobs_task **last;
 };
@@ -91,6 +93,8 @@ DEFT_NODISCARD enum deft_status jobs_live_plan_event(const struct jobs_live_plan
 struct jobs_live *jobs_live_find(struct jobs *jobs, int64_t id);
 /* The newest of a job, or NULL. */
 struct jobs_live *jobs_live_find_job(struct jobs *jobs, const char *job);
+/* The first of those among which a job's are; they go on by next_named. */
+struct jobs_live *jobs_live_named(struct jobs *jobs, const char *job);
 void jobs_live_add(struct jobs *jobs, struct jobs_live *live);
 void jobs_live_remove(struct jobs *jobs, struct jobs_live *live); /* and destroys it */
 void jobs_live_destroy(struct jobs_live *live);                   /* any time; takes NULL */
