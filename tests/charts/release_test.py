@@ -103,7 +103,8 @@ class Release:
 
 
 @contextlib.contextmanager
-def release(build, roots=None):
+def release(build, roots=None, prepare=None):
+    """Installed. `prepare`: what is there before, returning more words for helm."""
     path = tempfile.mkdtemp(prefix="deft-release-test-")
     try:
         it = Release(build, path, roots)
@@ -115,7 +116,7 @@ def release(build, roots=None):
         subprocess.run(["mount", "--bind", it.node.hosts, "/etc/hosts"], check=True)
         with it.server:
             try:
-                it.install()
+                it.install(*(prepare(it) if prepare else ()))
                 yield it
             finally:
                 if it.controller:
@@ -196,6 +197,59 @@ def the_controller_starts_as_the_chart_says(build):
             [flags] = [line.split()[5] for line in file if line.split()[4] == "/"]
         assert "ro" in flags.split(","), flags
         assert it.controller.stop() == {"controller": 0}
+
+
+def sign(path, *words):
+    subprocess.run(["openssl", *words], check=True, cwd=path, stderr=subprocess.DEVNULL)
+
+
+def own_secrets(it):
+    """A certificate and tokens of somebody else, for ci/existing-secret-values.yaml."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    sign(it.path, "req", "-x509", *key, "-days", "2", "-subj", "/CN=own", "-keyout", "ca.key",
+         "-out", "ca.crt")
+    sign(it.path, "req", *key, "-subj", "/CN=own leaf", "-addext", f"subjectAltName=DNS:{HOST}",
+         "-keyout", "tls.key", "-out", "tls.csr")
+    sign(it.path, "x509", "-req", "-in", "tls.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-days",
+         "2", "-copy_extensions", "copy", "-out", "tls.crt")
+    data = {}
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        with open(os.path.join(it.path, name), "rb") as file:
+            data[name] = base64.b64encode(file.read()).decode()
+    bundle = data.pop("ca.crt")
+    tokens = {role: base64.b64encode(b"deft_" + letter * 43).decode()
+              for role, letter in (("operator", b"o"), ("viewer", b"v"))}
+    it.cluster.make_namespace(SPACE)
+    for name, own in (("own-certificate", data), ("own-tokens", tokens)):
+        it.cluster.write(("", "v1", "secrets", SPACE, name), {
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": own})
+    return ["--values", os.path.join(tools.CI, "existing-secret-values.yaml"), "--set",
+            f"certificates.caBundle={bundle}"]
+
+
+def a_certificate_of_ones_own_serves(build):
+    if shutil.which("openssl") is None:
+        tools.skip("there is no openssl")
+    with release(build, prepare=own_secrets) as it:
+        it.sync()
+        made, warnings = it.make_pod(pod_of("Job", "own", False))
+        assert it.cluster.webhook_errors == [] and warnings == []
+        with open(os.path.join(it.path, "ca.crt"), encoding="ascii") as file:
+            assert made["metadata"]["annotations"]["deft.dev/controller-ca"] == file.read()
+        assert "deft-certificate" not in [own["metadata"]["name"]
+                                          for own in it.cluster.find("secrets")]
+
+
+def the_least_starts(build):
+    def words(_):
+        return ["--values", os.path.join(tools.CI, "minimal-values.yaml"), "--set",
+                "persistence.enabled=false"]
+    with release(build, prepare=words) as it:
+        for _ in range(2):  # its probes are plain HTTP
+            it.sync()
+            said = it.controller.log("operator-token")
+            assert " is made, live" in said, said  # also in the second, whose volume is new
+            it.upgrade("--reuse-values", "--set", "settings.warmup=7")
 
 
 def helm_test_passes_and_fails_rightly(build):
@@ -327,7 +381,8 @@ def pods_start_without_a_controller(build):
         assert len(it.cluster.webhook_errors) == 1, it.cluster.webhook_errors
 
 
-CASES = (an_upgrade_keeps_certificate_path_and_tokens, a_failed_upgrade_is_rolled_back_and_all_goes,
+CASES = (a_certificate_of_ones_own_serves, the_least_starts,
+         an_upgrade_keeps_certificate_path_and_tokens, a_failed_upgrade_is_rolled_back_and_all_goes,
          kubectl_takes_everything, the_controller_starts_as_the_chart_says,
          helm_test_passes_and_fails_rightly, a_restart_keeps_tokens_and_history,
          pods_of_every_kind_are_injected, what_is_not_ours_stays_as_it_is,
