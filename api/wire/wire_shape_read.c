@@ -21,20 +21,36 @@ struct read_state {
 static enum deft_status read_node(struct read_state *state, const struct wire_shape *shape,
                                   const cJSON *node, void *base);
 
+/* Fields come by the hundred and hardly any is refused: their path must cost next to nothing. */
+static void read_append(struct read_state *state, const char *text, size_t n) {
+    size_t room = sizeof(state->path) - 1 - state->n_path;
+    n = n < room ? n : room;
+    memcpy(state->path + state->n_path, text, n);
+    state->n_path += n;
+    state->path[state->n_path] = '\0';
+}
+
 /* Returns the old length, to be given to read_leave. */
 static size_t read_enter(struct read_state *state, const char *key) {
     size_t old = state->n_path;
-    int n = snprintf(state->path + old, sizeof(state->path) - old, "%s%s", old > 0 ? "." : "", key);
-    size_t written = n > 0 ? (size_t)n : 0;
-    state->n_path = old + written < sizeof(state->path) ? old + written : sizeof(state->path) - 1;
+    if (old > 0) {
+        read_append(state, ".", 1);
+    }
+    read_append(state, key, strlen(key));
     return old;
 }
 
 static size_t read_enter_index(struct read_state *state, size_t index) {
     size_t old = state->n_path;
-    int n = snprintf(state->path + old, sizeof(state->path) - old, "[%zu]", index);
-    size_t written = n > 0 ? (size_t)n : 0;
-    state->n_path = old + written < sizeof(state->path) ? old + written : sizeof(state->path) - 1;
+    char text[24];
+    size_t at = sizeof(text);
+    text[--at] = ']';
+    do {
+        text[--at] = (char)('0' + index % 10);
+        index /= 10;
+    } while (index > 0);
+    text[--at] = '[';
+    read_append(state, text + at, sizeof(text) - at);
     return old;
 }
 

@@ -101,6 +101,23 @@ static void wrong_fields_are_named(void **unused) {
     }
 }
 
+/* The one that is wrong, however many are right before it. */
+static void rows_are_numbered(void **unused) {
+    static const size_t rows[] = {0, 9, 10, 99, 100, 1234};
+    static char text[1 << 17];
+    (void)unused;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char says[64];
+        size_t n = (size_t)snprintf(text, sizeof(text), "{\"agent\":\"a\",\"seq\":1,\"ops\":[");
+        for (size_t row = 0; row < rows[i]; row++) {
+            n += (size_t)snprintf(text + n, sizeof(text) - n, "[0,0,64,1,1,1,1],");
+        }
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "[0,0,64,1,1,1,-1]]}");
+        (void)snprintf(says, sizeof(says), "ops[%zu].max_ns: -1 is outside", rows[i]);
+        refuse_report(text, n, says);
+    }
+}
+
 static void limits_are_hit(void **unused) {
     char text[4096];
     size_t n = 0;
@@ -375,6 +392,7 @@ static void workloads_are_read(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(malformed_json_is_refused),
     cmocka_unit_test(wrong_fields_are_named),
+    cmocka_unit_test(rows_are_numbered),
     cmocka_unit_test(limits_are_hit),
     cmocka_unit_test(encoders_refuse_what_decoders_would),
     cmocka_unit_test(unknown_keys_and_absent_ones_are_fine),
