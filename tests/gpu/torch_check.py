@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A wrapped model on a CUDA device against the same model without a wrapper: one rank, so that the
 mean is the gradient itself. Prints one JSON line."""
 import json
