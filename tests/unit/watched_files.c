@@ -24,12 +24,14 @@ static void replace(struct place *place, const char *path) {
 }
 
 static void open_place(struct place *place, struct file_watch *watch) {
-    *place = (struct place){.dir = "/tmp/deft-watch-XXXXXX"};
+    char dir[] = "/tmp/deft-watch-XXXXXX";
+    *place = (struct place){0};
     *watch = (struct file_watch){0};
-    assert_non_null(mkdtemp(place->dir));
-    (void)snprintf(place->spare, sizeof(place->spare), "%s/spare", place->dir);
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(place->dir, sizeof(place->dir), "%s", dir);
+    (void)snprintf(place->spare, sizeof(place->spare), "%s/spare", dir);
     for (int i = 0; i < 2; i++) {
-        (void)snprintf(place->paths[i], sizeof(place->paths[i]), "%s/%d", place->dir, i);
+        (void)snprintf(place->paths[i], sizeof(place->paths[i]), "%s/%d", dir, i);
         replace(place, place->paths[i]);
         file_watch_add(watch, place->paths[i]);
     }
