@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "link/cuda_copier.h"
+#include "link/cuda_ready.h"
 #include "link/device_kernels.h"
 
 /* Iterations whose figures are under way: a host is seldom further ahead of its device. */
@@ -36,6 +37,7 @@ struct cuda_device {
     void *scratch;       /* device */
     struct cuda_figures figures[CUDA_N_FIGURES];
     uint32_t present; /* whose iteration it is */
+    struct cuda_ready ready;
     struct deft_error failure;
 };
 
@@ -293,6 +295,36 @@ static void cuda_stamp(struct device *device, enum device_stage stage) {
     cuda_refuse_capture(self, self->stream);
     cuda_record(self, figures->stages[stage]);
     figures->stamped |= 1u << stage;
+    if (cuda_is_fine(self) && stage != DEVICE_FORWARD) {
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check(self, "cudaEventRecord",
+                   stage == DEVICE_BACKWARD
+                       ? cuda_ready_begin(&self->ready, &self->api, self->stream)
+                       : cuda_ready_end(&self->ready, &self->api, self->stream));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+}
+
+static void cuda_came(struct device *device, uint32_t tensor, uint32_t n_tensors) {
+    struct cuda_device *self = cuda_of(device);
+    if (cuda_is_fine(self)) {
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check(self, "cudaEventRecord",
+                   cuda_ready_came(&self->ready, &self->api, self->stream, tensor, n_tensors));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+}
+
+static int cuda_take_readiness(struct device *device, int64_t *offsets_ns) {
+    struct cuda_device *self = cuda_of(device);
+    int found = 0;
+    if (cuda_is_fine(self)) {
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check(self, "cudaEventElapsedTime",
+                   cuda_ready_take(&self->ready, &self->api, offsets_ns, &found));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+    return found;
 }
 
 static int64_t cuda_between_ns(const struct cuda_device *self, cudaEvent_t begin, cudaEvent_t end) {
@@ -380,6 +412,7 @@ static void cuda_close(struct device *device) {
         }
     }
     cuda_destroy_event(self, self->changed);
+    cuda_ready_done(&self->ready, &self->api);
     cuda_release(device, self->norms);
     cuda_release(device, self->scratch);
     if (self->upkeep != NULL) {
@@ -487,6 +520,8 @@ static const struct device_ops cuda_ops = {
     .use_stream = cuda_use_stream,
     .stamp = cuda_stamp,
     .collect = cuda_collect,
+    .came = cuda_came,
+    .take_readiness = cuda_take_readiness,
     .settle = cuda_settle,
     .pin = cuda_pin,
     .unpin = cuda_unpin,

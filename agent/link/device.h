@@ -75,6 +75,11 @@ struct device_ops {
     /* Ends an iteration's figures. Returns 1 and those of the newest iteration that the device has
      * passed since the last call, or 0. Does not wait. */
     int (*collect)(struct device *device, struct device_figures *out);
+    /* The gradient of `tensor`, of `n_tensors`, is there at this point of the work. */
+    void (*came)(struct device *device, uint32_t tensor, uint32_t n_tensors);
+    /* Returns 1 and, in `offsets_ns`, [n_tensors], when the gradients of an iteration came after
+     * its backward had begun; each such iteration once. 0: there is none new. Does not wait. */
+    int (*take_readiness)(struct device *device, int64_t *offsets_ns);
     /* Waits until all that was queued is done. */
     void (*settle)(struct device *device);
 

@@ -225,6 +225,12 @@ static void boundary_take_figures(struct deft_runtime *rt) {
     struct device_figures figures;
     rt->device->ops->stamp(rt->device, DEVICE_BOUNDARY);
     rt->record.grad_sq_local = NAN;
+    if (rt->device->ops->take_readiness(rt->device, rt->readiness_ns)) {
+        for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
+            rt->readiness_sum_ns[i] += rt->readiness_ns[i];
+        }
+        rt->n_readiness++;
+    }
     if (rt->device->ops->collect(rt->device, &figures)) {
         rt->record.grad_sq_local = figures.norms[DEVICE_NORM_LOCAL];
         if (figures.norms[DEVICE_NORM_MEAN] != 0) {
@@ -263,7 +269,7 @@ static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error
     }
     memset(&rt->update, 0, sizeof(rt->update));
     rt->update.iteration = rt->iteration;
-    rt->n_readiness++;
+    rt->n_readiness += !rt->device->ops->is_async;
     enum deft_status status = vote_boundary(rt, error);
     if (status != DEFT_OK) {
         return status;

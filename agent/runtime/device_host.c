@@ -94,6 +94,18 @@ static int host_collect(struct device *device, struct device_figures *out) {
     return 0;
 }
 
+static void host_came(struct device *device, uint32_t tensor, uint32_t n_tensors) {
+    (void)device;
+    (void)tensor;
+    (void)n_tensors;
+}
+
+static int host_take_readiness(struct device *device, int64_t *offsets_ns) {
+    (void)device;
+    (void)offsets_ns;
+    return 0;
+}
+
 static void host_nothing(struct device *device) {
     (void)device;
 }
@@ -122,6 +134,8 @@ const struct device_ops device_host = {
     .use_stream = host_use_stream,
     .stamp = host_stamp,
     .collect = host_collect,
+    .came = host_came,
+    .take_readiness = host_take_readiness,
     .settle = host_nothing,
     .failure = host_failure,
     .close = host_nothing,

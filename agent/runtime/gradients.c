@@ -145,7 +145,11 @@ enum deft_status deft_grad_ready(struct deft_runtime *rt, uint32_t id, const voi
         return DEFT_INVALID;
     }
     struct engine *engine = rt->engine;
-    rt->readiness_sum_ns[id] += clock_monotonic_ns() - rt->backward_ns;
+    if (rt->device->ops->is_async) {
+        rt->device->ops->came(rt->device, id, rt->space.n_tensors);
+    } else {
+        rt->readiness_sum_ns[id] += clock_monotonic_ns() - rt->backward_ns;
+    }
     rt->given[id] = gradient;
     rt->was_given[id] = 1;
     rt->n_given++;

@@ -179,8 +179,10 @@ static enum deft_status runtime_allocate(struct deft_runtime *rt, struct deft_er
     rt->given = calloc(n, sizeof(void *));
     rt->was_given = calloc(n, 1);
     rt->readiness_sum_ns = calloc(n, sizeof(*rt->readiness_sum_ns));
+    rt->readiness_ns = calloc(n, sizeof(*rt->readiness_ns));
     if (rt->gradients == NULL || rt->given == NULL || rt->was_given == NULL ||
-        rt->readiness_sum_ns == NULL || !mailbox_init(&rt->mailbox, n) ||
+        rt->readiness_sum_ns == NULL || rt->readiness_ns == NULL ||
+        !mailbox_init(&rt->mailbox, n) ||
         !ring_init(&rt->iterations, sizeof(struct ipc_iteration), RUNTIME_ITERATION_SLOTS) ||
         !ring_init(&rt->ops, sizeof(struct ipc_op), RUNTIME_OP_SLOTS)) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for %u tensors", n);
@@ -396,6 +398,7 @@ void deft_close(struct deft_runtime *rt) {
     free((void *)rt->given);
     free(rt->was_given);
     free(rt->readiness_sum_ns);
+    free(rt->readiness_ns);
     free(rt->states);
     free(rt->scratch_data);
     free(rt->first_plan);

@@ -118,6 +118,7 @@ struct deft_runtime {
 
     /* Readiness of gradients since the last publication. */
     int64_t *readiness_sum_ns; /* [n_tensors] */
+    int64_t *readiness_ns;     /* [n_tensors], of one iteration of a device */
     uint32_t n_readiness;
 
     /* Wishes: written by any thread or signal handler. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link/link_sum.h"
+#include "runtime/runtime.h"
 #include "testing.h"
 
 static const struct {
@@ -218,6 +218,10 @@ static enum deft_status train(struct gpu_rank *rank, struct deft_error *error) {
     if (status == DEFT_OK) {
         keep_parameters(rank);
         deft_stats(rank->self->rt, &job->stats[rank->self->rank]);
+        const struct mailbox *mailbox = &rank->self->rt->mailbox;
+        job->n_readiness[rank->self->rank] = mailbox->readiness_head.n_iterations;
+        memcpy(job->readiness_ns[rank->self->rank], mailbox->readiness,
+               sizeof(job->readiness_ns[0]));
     }
     return status;
 }

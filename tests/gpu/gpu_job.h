@@ -31,6 +31,8 @@ struct gpu_job {
     struct deft_error error[GPU_JOB_RANKS];
     char notice[GPU_JOB_RANKS][384];
     struct deft_stats stats[GPU_JOB_RANKS];
+    uint32_t n_readiness[GPU_JOB_RANKS]; /* iterations whose gradients' times were published */
+    int64_t readiness_ns[GPU_JOB_RANKS][GPU_JOB_TENSORS];
     pthread_barrier_t barrier;
     void *memory[GPU_JOB_RANKS][2 * GPU_JOB_TENSORS]; /* freed when all runtimes are closed */
 };

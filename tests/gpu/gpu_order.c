@@ -127,6 +127,21 @@ static void without_nccl_all_is_staged(void **state) {
     end(&job);
 }
 
+/* By the device's clock, which on the stand-in counts what it was given: the later a gradient, the
+ * later its time. */
+static void gradients_have_times_of_the_device(void **state) {
+    (void)state;
+    struct gpu_job job = {.n_iterations = 90, .write_back = 1};
+    check_right(DSCHED_EXACT, 1, 0, 0, &job);
+    for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+        assert_true(job.n_readiness[r] >= 16);
+        for (uint32_t t = 0; t + 1 < GPU_JOB_TENSORS; t++) {
+            assert_true(job.readiness_ns[r][t] > job.readiness_ns[r][t + 1]);
+        }
+        assert_true(job.readiness_ns[r][GPU_JOB_TENSORS - 1] > 0);
+    }
+}
+
 /* --- mistakes --------------------------------------------------------------------------------- */
 
 static void plant(struct gpu_job *job, uint64_t iteration, enum standin_mistake mistake) {
@@ -201,6 +216,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(lookahead_previews_on_the_device),
     cmocka_unit_test(a_second_link_is_staged),
     cmocka_unit_test(without_nccl_all_is_staged),
+    cmocka_unit_test(gradients_have_times_of_the_device),
     cmocka_unit_test(planted_no_wait_for_producer_is_caught),
     cmocka_unit_test(planted_no_wait_for_result_is_caught),
     cmocka_unit_test(planted_swapped_order_is_caught),

@@ -169,7 +169,9 @@ STANDIN_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks
     }
     group->n_ranks = static_cast<size_t>(n_ranks);
     group->n_joined++;
+    static auto *all = new std::vector<ncclComm *>; /* tasks may refer to them to the end */
     *comm = new ncclComm;
+    all->push_back(*comm);
     (*comm)->group = group;
     (*comm)->rank = static_cast<size_t>(rank);
     return ncclInProgress;

@@ -21,6 +21,7 @@ and AdamW. Every other optimizer falls back to averaged, with one line of notice
 import atexit
 import ctypes
 import logging
+import os
 from typing import Any, Iterable, List, Optional, Tuple, Union
 
 import torch
@@ -161,7 +162,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
             all-reduce of 32 kB per 64 iterations. "none": the learning rate as it is. Other
             optimizers always step with the rate as it is.
         max_pending_bytes: plans that need more memory are refused; None: DEFT_MAX_PENDING_BYTES.
-        links: as DEFT_LINKS, for example ``"gloo:eth0,gloo:eth1"``.
+        links: as DEFT_LINKS, for example ``"gloo:eth0,gloo:eth1"``; on a CUDA device ``"nccl"``
+            when neither is set.
         plan: bytes of a plan to start with: ``plan_in(checkpoint)`` to go on as the saved job
             would have, or ``Plan.encode()`` to hold one.
 
@@ -188,6 +190,8 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
         options.max_pending_bytes = max_pending_bytes
     if links is not None:
         options.links = links.encode()
+    elif device.type != "cpu" and not os.environ.get("DEFT_LINKS"):
+        options.links = b"nccl"
     if plan is not None:
         options.first_plan = ctypes.cast(ctypes.c_char_p(plan), ctypes.c_void_p)
         options.first_plan_bytes = len(plan)
