@@ -346,6 +346,28 @@ def pods_of_every_kind_are_injected(build):
                 assert again["spec"] == made["spec"]
 
 
+def the_example_job_is_injected(build):
+    path = os.path.join(tools.ROOT, "agent", "examples", "kubernetes_job.yaml")
+    with open(path, encoding="utf-8") as file:
+        items = list(yaml.safe_load_all(file))
+    for version in tools.VERSIONS:
+        schemas = Schemas(version)
+        assert [schemas.problems(item) for item in items] == [[], []], version
+    job = items[1]
+    with release(build) as it:
+        it.sync()
+        wish = pod_of("Job", job["metadata"]["name"], False)
+        template = job["spec"]["template"]
+        wish["metadata"]["labels"].update(template["metadata"]["labels"])
+        wish["metadata"]["annotations"].update(template["metadata"]["annotations"])
+        wish["spec"] = template["spec"]
+        made, warnings = it.make_pod(wish)  # under the restricted level
+        assert warnings == [] and it.cluster.webhook_errors == []
+        own = variables(made["spec"]["containers"][0])
+        assert own["DEFT_WORLD_SIZE"]["value"] == str(job["spec"]["completions"])
+        assert own["DEFT_MASTER_ADDR"]["value"] == "train-0.train" and "DEFT_RANK" in own
+
+
 def what_is_not_ours_stays_as_it_is(build):
     with release(build) as it:
         it.sync()
@@ -385,8 +407,8 @@ CASES = (a_certificate_of_ones_own_serves, the_least_starts,
          an_upgrade_keeps_certificate_path_and_tokens, a_failed_upgrade_is_rolled_back_and_all_goes,
          kubectl_takes_everything, the_controller_starts_as_the_chart_says,
          helm_test_passes_and_fails_rightly, a_restart_keeps_tokens_and_history,
-         pods_of_every_kind_are_injected, what_is_not_ours_stays_as_it_is,
-         pods_start_without_a_controller)
+         pods_of_every_kind_are_injected, the_example_job_is_injected,
+         what_is_not_ours_stays_as_it_is, pods_start_without_a_controller)
 
 if __name__ == "__main__":
     node.isolate()
