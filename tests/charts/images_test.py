@@ -100,8 +100,8 @@ def images_are_built_and_start_and_train(build):
         assert done.returncode == 0, f"exit status {done.returncode}"
 
 
-def run_images(build):
-    with release_test.release(build, json.loads(os.environ[RUN])) as it:
+def run_images(build_folder):
+    with release_test.release(build_folder, json.loads(os.environ[RUN])) as it:
         it.sync()
         with pods_test.Job(it, 200) as job:
             job.end()
