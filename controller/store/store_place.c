@@ -300,14 +300,14 @@ static enum deft_status place_check(struct store_db *db, const char *path,
 }
 
 /* Write-ahead logging; checkpoints are the writer's own business (store.c). The cache, in KiB,
- * holds the pages that ten thousand agents write to: each has one of its own, where its all-reduces
- * go. A transaction that does not fit is written twice. */
+ * holds the pages that ten thousand agents write to: of each job the end of its iterations, and all
+ * of agents and totals. A transaction that does not fit is written twice. */
 static enum deft_status place_use_log(struct store_db *db, const char *path,
                                       struct deft_error *error) {
     static const char pragmas[] = "PRAGMA synchronous = FULL;"
                                   "PRAGMA foreign_keys = ON;"
                                   "PRAGMA secure_delete = FAST;"
-                                  "PRAGMA cache_size = -98304;"
+                                  "PRAGMA cache_size = -32768;"
                                   "PRAGMA wal_autocheckpoint = 0;"
                                   "PRAGMA journal_size_limit = " PLACE_LOG_BYTES ";";
     sqlite3_stmt *s = store_db_statement(db, "PRAGMA journal_mode = WAL");
