@@ -136,7 +136,8 @@ static double one_case(struct check *check, enum deft_dtype dtype, uint64_t n, i
         worst = off > worst || isnan(off) ? off : worst;
     }
     if (memcmp(after, into, into_at) != 0 ||
-        memcmp(after + into_at + n_bytes, into + into_at + n_bytes, room - into_at - n_bytes)) {
+        memcmp(after + into_at + n_bytes, into + into_at + n_bytes, room - into_at - n_bytes) !=
+            0) {
         worst = INFINITY; /* wrote beside the buffer */
     }
     ops->release(check->device, on_from);

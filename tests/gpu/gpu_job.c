@@ -86,8 +86,8 @@ static enum deft_status set_up(struct gpu_rank *rank, struct deft_error *error) 
         size_t n_bytes = (size_t)tensors[t].elements * width(t);
         rank->w[t] = make_memory(rank, n_bytes);
         rank->gradient[t] = make_memory(rank, n_bytes);
-        rank->job->memory[rank->self->rank][2 * t] = rank->w[t];
-        rank->job->memory[rank->self->rank][2 * t + 1] = rank->gradient[t];
+        rank->job->memory[rank->self->rank][t] = rank->w[t];
+        rank->job->memory[rank->self->rank][GPU_JOB_TENSORS + t] = rank->gradient[t];
         fill(rank->host, t, 1000 + (uint64_t)rank->self->rank); /* rank 0's must go to all */
         if (rank->is_cuda) {
             standin_produce(rank->streams[0], rank->w[t], rank->host, n_bytes);
