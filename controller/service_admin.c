@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "service_answer.h"
+#include "service_put.h"
 #include "wire/wire_health.h"
 
 /* A writer that has been at one batch for so long, or a tuner that has not come round, is stuck:
@@ -22,85 +22,60 @@ int service_before(struct service *service, struct http_request *request, struct
     return 1;
 }
 
-void service_admin_mode(struct http_request *request, void *context) {
-    struct service *service = context;
-    struct service_cause cause;
-    struct store_audit audit;
-    struct wire_job job;
+static enum deft_status admin_read_mode(struct service_put_call *call, const char *json,
+                                        size_t n_bytes, struct deft_error *error) {
     struct wire_mode body;
     struct wire_mode before = {0};
-    struct deft_error error = {0};
-    enum tuner_mode mode = TUNER_OBSERVE;
-    char *text = NULL;
-    char *old = NULL;
-    size_t n_bytes = 0;
-    if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !service_before(service, request, &job)) {
-        return;
-    }
-    const char *json = http_request_body(request, &n_bytes);
-    memcpy(before.mode, job.mode, sizeof(before.mode));
-    enum deft_status status = wire_mode_decode(json, n_bytes, &body, &error);
+    memcpy(before.mode, call->before->mode, sizeof(before.mode));
+    enum deft_status status = wire_mode_decode(json, n_bytes, &body, error);
     if (status == DEFT_OK) {
-        status = tuner_mode_parse(body.mode, &mode);
+        status = tuner_mode_parse(body.mode, &call->value.mode);
     }
     if (status == DEFT_OK) {
-        status = wire_mode_encode(&before, &old, &error);
+        status = wire_mode_encode(&before, &call->old_text, error);
     }
+    return status == DEFT_OK ? wire_mode_encode(&body, &call->new_text, error) : status;
+}
+
+static enum deft_status admin_apply_mode(struct service_put_call *call,
+                                         const struct store_audit *audit,
+                                         struct deft_error *error) {
+    return jobs_set_mode(call->service->jobs, call->job, call->value.mode, audit, error);
+}
+
+void service_admin_mode(struct http_request *request, void *context) {
+    static const struct service_put put = {"job.mode", admin_read_mode, admin_apply_mode};
+    service_put(request, context, &put);
+}
+
+static enum deft_status admin_read_limits(struct service_put_call *call, const char *json,
+                                          size_t n_bytes, struct deft_error *error) {
+    const struct wire_job *job = call->before;
+    const struct wire_limits before = {.max_merge = job->max_merge,
+                                       .max_delay = job->max_delay,
+                                       .epsilon = job->epsilon,
+                                       .min_progress = job->min_progress,
+                                       .loss_floor = job->loss_floor};
+    enum deft_status status = wire_limits_decode(json, n_bytes, &call->value.limits, error);
     if (status == DEFT_OK) {
-        status = wire_mode_encode(&body, &text, &error);
+        status = wire_limits_encode(&call->value.limits, &call->new_text, error);
     }
-    if (status == DEFT_OK) {
-        service_audit(&cause, "job.mode", http_request_param(request, "job"), &audit);
-        audit.before = old;
-        audit.after = text;
-        status = jobs_set_mode(service->jobs, audit.subject, mode, &audit, &error);
+    /* A job that has never had limits has nothing that could be written. */
+    if (status == DEFT_OK && wire_limits_encode(&before, &call->old_text, NULL) != DEFT_OK) {
+        call->old_text = NULL;
     }
-    if (status != DEFT_OK) {
-        free(text);
-        text = NULL;
-    }
-    service_answer_text(request, status, 200, text, &error);
-    free(old);
+    return status;
+}
+
+static enum deft_status admin_apply_limits(struct service_put_call *call,
+                                           const struct store_audit *audit,
+                                           struct deft_error *error) {
+    return jobs_set_limits(call->service->jobs, call->job, &call->value.limits, audit, error);
 }
 
 void service_admin_limits(struct http_request *request, void *context) {
-    struct service *service = context;
-    struct service_cause cause;
-    struct store_audit audit;
-    struct wire_job job;
-    struct wire_limits limits;
-    struct deft_error error = {0};
-    char *text = NULL;
-    char *old = NULL;
-    size_t n_bytes = 0;
-    if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !service_before(service, request, &job)) {
-        return;
-    }
-    const char *json = http_request_body(request, &n_bytes);
-    const struct wire_limits before = {.max_merge = job.max_merge,
-                                       .max_delay = job.max_delay,
-                                       .epsilon = job.epsilon,
-                                       .min_progress = job.min_progress,
-                                       .loss_floor = job.loss_floor};
-    enum deft_status status = wire_limits_decode(json, n_bytes, &limits, &error);
-    if (status == DEFT_OK) {
-        status = wire_limits_encode(&limits, &text, &error);
-    }
-    if (status == DEFT_OK) {
-        service_audit(&cause, "job.limits", http_request_param(request, "job"), &audit);
-        /* A job that has never had limits has nothing that could be written. */
-        audit.before = wire_limits_encode(&before, &old, NULL) == DEFT_OK ? old : "";
-        audit.after = text;
-        status = jobs_set_limits(service->jobs, audit.subject, &limits, &audit, &error);
-    }
-    if (status != DEFT_OK) {
-        free(text);
-        text = NULL;
-    }
-    service_answer_text(request, status, 200, text, &error);
-    free(old);
+    static const struct service_put put = {"job.limits", admin_read_limits, admin_apply_limits};
+    service_put(request, context, &put);
 }
 
 /* Answers with the job as it was. */

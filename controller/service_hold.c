@@ -6,89 +6,59 @@
 
 #include "base/clock.h"
 #include "keep_options.h"
-#include "service_answer.h"
+#include "service_put.h"
 
 /* --- pin and freeze ----------------------------------------------------------------------------
  */
 
-void service_hold_pin(struct http_request *request, void *context) {
-    struct service *service = context;
-    struct service_cause cause;
-    struct store_audit audit;
-    struct wire_job job;
-    struct wire_pin pin;
+static enum deft_status hold_read_pin(struct service_put_call *call, const char *json,
+                                      size_t n_bytes, struct deft_error *error) {
     struct wire_pin before = {0};
-    struct deft_error error = {0};
-    char *old = NULL;
-    char *new = NULL;
-    char *text = NULL;
-    size_t n_bytes = 0;
-    if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !service_before(service, request, &job)) {
-        return;
-    }
-    const char *json = http_request_body(request, &n_bytes);
-    memcpy(before.plan, job.pin, sizeof(before.plan));
-    enum deft_status status = wire_pin_decode(json, n_bytes, &pin, &error);
+    struct wire_pin *pin = &call->value.pin;
+    memcpy(before.plan, call->before->pin, sizeof(before.plan));
+    enum deft_status status = wire_pin_decode(json, n_bytes, pin, error);
     if (status == DEFT_OK) {
-        status = jobs_find_pin(service->jobs, http_request_param(request, "job"), pin.plan, &pin,
-                               &error);
+        status = jobs_find_pin(call->service->jobs, call->job, pin->plan, pin, error);
     }
     if (status == DEFT_OK) {
-        status = wire_pin_encode(&before, &old, &error);
+        status = wire_pin_encode(&before, &call->old_text, error);
     }
+    return status == DEFT_OK ? wire_pin_encode(pin, &call->new_text, error) : status;
+}
+
+static enum deft_status hold_apply_pin(struct service_put_call *call,
+                                       const struct store_audit *audit, struct deft_error *error) {
+    struct wire_pin *pin = &call->value.pin;
+    enum deft_status status =
+        jobs_set_pin(call->service->jobs, call->job, pin->plan, audit, pin, error);
+    return status == DEFT_OK ? wire_pin_encode(pin, &call->new_text, error) : status;
+}
+
+void service_hold_pin(struct http_request *request, void *context) {
+    static const struct service_put put = {"job.pin", hold_read_pin, hold_apply_pin};
+    service_put(request, context, &put);
+}
+
+static enum deft_status hold_read_freeze(struct service_put_call *call, const char *json,
+                                         size_t n_bytes, struct deft_error *error) {
+    const struct wire_freeze before = {.frozen = call->before->frozen};
+    struct wire_freeze *freeze = &call->value.freeze;
+    enum deft_status status = wire_freeze_decode(json, n_bytes, freeze, error);
     if (status == DEFT_OK) {
-        status = wire_pin_encode(&pin, &new, &error);
+        status = wire_freeze_encode(&before, &call->old_text, error);
     }
-    if (status == DEFT_OK) {
-        service_audit(&cause, "job.pin", http_request_param(request, "job"), &audit);
-        audit.before = old;
-        audit.after = new;
-        status = jobs_set_pin(service->jobs, audit.subject, pin.plan, &audit, &pin, &error);
-    }
-    if (status == DEFT_OK) {
-        status = wire_pin_encode(&pin, &text, &error);
-    }
-    service_answer_text(request, status, 200, text, &error);
-    free(old);
-    free(new);
+    return status == DEFT_OK ? wire_freeze_encode(freeze, &call->new_text, error) : status;
+}
+
+static enum deft_status hold_apply_freeze(struct service_put_call *call,
+                                          const struct store_audit *audit,
+                                          struct deft_error *error) {
+    return jobs_set_frozen(call->service->jobs, call->job, call->value.freeze.frozen, audit, error);
 }
 
 void service_hold_freeze(struct http_request *request, void *context) {
-    struct service *service = context;
-    struct service_cause cause;
-    struct store_audit audit;
-    struct wire_job job;
-    struct wire_freeze freeze;
-    struct deft_error error = {0};
-    char *old = NULL;
-    char *text = NULL;
-    size_t n_bytes = 0;
-    if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !service_before(service, request, &job)) {
-        return;
-    }
-    const char *json = http_request_body(request, &n_bytes);
-    const struct wire_freeze before = {.frozen = job.frozen};
-    enum deft_status status = wire_freeze_decode(json, n_bytes, &freeze, &error);
-    if (status == DEFT_OK) {
-        status = wire_freeze_encode(&before, &old, &error);
-    }
-    if (status == DEFT_OK) {
-        status = wire_freeze_encode(&freeze, &text, &error);
-    }
-    if (status == DEFT_OK) {
-        service_audit(&cause, "job.freeze", http_request_param(request, "job"), &audit);
-        audit.before = old;
-        audit.after = text;
-        status = jobs_set_frozen(service->jobs, audit.subject, freeze.frozen, &audit, &error);
-    }
-    if (status != DEFT_OK) {
-        free(text);
-        text = NULL;
-    }
-    service_answer_text(request, status, 200, text, &error);
-    free(old);
+    static const struct service_put put = {"job.freeze", hold_read_freeze, hold_apply_freeze};
+    service_put(request, context, &put);
 }
 
 /* --- how long history stays --------------------------------------------------------------------
@@ -177,43 +147,31 @@ static enum deft_status hold_keep_parse(const char *json, size_t n_bytes, struct
     return status;
 }
 
-void service_hold_keep(struct http_request *request, void *context) {
-    struct service *service = context;
-    struct service_cause cause;
-    struct store_audit audit;
-    struct store_keep_job write;
-    struct wire_job job;
+static enum deft_status hold_read_keep(struct service_put_call *call, const char *json,
+                                       size_t n_bytes, struct deft_error *error) {
+    struct store_keep_job *write = &call->value.keep;
     struct wire_keep words;
-    struct deft_error error = {0};
-    char *old = NULL;
-    char *text = NULL;
-    size_t n_bytes = 0;
-    if (!service_is_json(request) || !service_cause(request, &cause) ||
-        !service_before(service, request, &job)) {
-        return;
-    }
-    const char *json = http_request_body(request, &n_bytes);
-    store_keep_job_init(&write);
-    enum deft_status status = hold_keep_parse(json, n_bytes, &write.keep, &error);
+    store_keep_job_init(write);
+    enum deft_status status = hold_keep_parse(json, n_bytes, &write->keep, error);
     if (status == DEFT_OK) {
-        status = hold_keep_now(service, http_request_param(request, "job"), &old, &error);
+        status = hold_keep_now(call->service, call->job, &call->old_text, error);
     }
     if (status == DEFT_OK) {
-        hold_keep_text(&write.keep, &words);
-        status = wire_keep_encode(&words, &text, &error);
+        hold_keep_text(&write->keep, &words);
+        status = wire_keep_encode(&words, &call->new_text, error);
     }
-    if (status == DEFT_OK) {
-        service_audit(&cause, "job.keep", http_request_param(request, "job"), &audit);
-        audit.before = old;
-        audit.after = text;
-        write.job = audit.subject;
-        write.audit = &audit;
-        status = store_run(service->store, &write.write, &error);
-    }
-    if (status != DEFT_OK) {
-        free(text);
-        text = NULL;
-    }
-    service_answer_text(request, status, 200, text, &error);
-    free(old);
+    return status;
+}
+
+static enum deft_status hold_apply_keep(struct service_put_call *call,
+                                        const struct store_audit *audit, struct deft_error *error) {
+    struct store_keep_job *write = &call->value.keep;
+    write->job = call->job;
+    write->audit = audit;
+    return store_run(call->service->store, &write->write, error);
+}
+
+void service_hold_keep(struct http_request *request, void *context) {
+    static const struct service_put put = {"job.keep", hold_read_keep, hold_apply_keep};
+    service_put(request, context, &put);
 }
