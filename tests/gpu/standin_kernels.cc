@@ -58,13 +58,13 @@ template <typename Body> int for_type(int dtype, Body body) {
 
 /* Queued like everything else. Code 999: told to fail. */
 template <typename Body>
-int launch(const char *name, const device_kernels_queue *on, std::vector<standin::Access> accesses,
-           Body body) {
+int launch(const char *name, const device_kernels_queue *on,
+           const std::vector<standin::Access> &accesses, Body body) {
     std::unique_lock<std::mutex> held(standin::machine().lock);
     if (standin::fails(name)) {
         return 999;
     }
-    standin::queue(standin::stream_of(on->stream), std::move(accesses), [=] {
+    standin::queue(standin::stream_of(on->stream), accesses, [=] {
         body();
         return true;
     });

@@ -149,25 +149,26 @@ STANDIN_EXPORT const char *ncclGetLastError(ncclComm_t) {
     return "the stand-in's last words";
 }
 
-STANDIN_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+STANDIN_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId) {
     STANDIN_BEGIN("ncclGetUniqueId")
     uint64_t number = groups().size() + 1;
-    memset(id, 0, sizeof(*id));
-    memcpy(id->internal, &number, sizeof(number));
+    memset(uniqueId, 0, sizeof(*uniqueId));
+    memcpy(uniqueId->internal, &number, sizeof(number));
     groups()[number] = new Group;
     return ncclSuccess;
 }
 
-STANDIN_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id,
-                                                   int rank, ncclConfig_t *config) {
+STANDIN_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
+                                                   ncclUniqueId commId, int rank,
+                                                   ncclConfig_t *config) {
     STANDIN_BEGIN("ncclCommInitRankConfig")
     uint64_t number;
-    memcpy(&number, id.internal, sizeof(number));
+    memcpy(&number, commId.internal, sizeof(number));
     Group *group = groups()[number];
     if (config->blocking != 0) {
         violate("a communicator that blocks");
     }
-    group->n_ranks = static_cast<size_t>(n_ranks);
+    group->n_ranks = static_cast<size_t>(nranks);
     group->n_joined++;
     static auto *all = new std::vector<ncclComm *>; /* tasks may refer to them to the end */
     *comm = new ncclComm;
@@ -177,14 +178,14 @@ STANDIN_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks
     return ncclInProgress;
 }
 
-STANDIN_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
+STANDIN_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError) {
     STANDIN_BEGIN("ncclCommGetAsyncError")
     bool waits = comm->group->n_joined < comm->group->n_ranks;
     if (comm->in_progress > 0) {
         comm->in_progress--;
         waits = true;
     }
-    *result = machine().peers_are_lost ? ncclRemoteError : waits ? ncclInProgress : ncclSuccess;
+    *asyncError = machine().peers_are_lost ? ncclRemoteError : waits ? ncclInProgress : ncclSuccess;
     return ncclSuccess;
 }
 
@@ -206,11 +207,11 @@ STANDIN_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t) {
     return ncclSuccess;
 }
 
-STANDIN_EXPORT ncclResult_t ncclAllReduce(const void *from, void *into, size_t n,
-                                          ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+STANDIN_EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count,
+                                          ncclDataType_t datatype, ncclRedOp_t, ncclComm_t comm,
                                           cudaStream_t stream) {
     STANDIN_BEGIN("ncclAllReduce")
-    if (from != into) {
+    if (sendbuff != recvbuff) {
         violate("an all-reduce that is not in place");
     }
     if (comm->in_progress > 0) {
@@ -219,10 +220,10 @@ STANDIN_EXPORT ncclResult_t ncclAllReduce(const void *from, void *into, size_t n
     comm->in_progress = 2;
     bool is_swapped = machine().mistake == STANDIN_SWAPPED && comm->rank == 0;
     if (is_swapped && !comm->held_back) {
-        comm->held_back = [=] { issue(comm, into, n, type, stream); };
+        comm->held_back = [=] { issue(comm, recvbuff, count, datatype, stream); };
         return ncclInProgress;
     }
-    issue(comm, into, n, type, stream);
+    issue(comm, recvbuff, count, datatype, stream);
     if (comm->held_back) {
         comm->held_back();
         comm->held_back = nullptr;

@@ -95,7 +95,7 @@ static void note(Stream *stream, Access access) {
     all.push_back(access);
 }
 
-void queue(Stream *stream, std::vector<Access> accesses, std::function<bool()> task) {
+void queue(Stream *stream, const std::vector<Access> &accesses, std::function<bool()> task) {
     stream->n_queued++;
     join(stream->clock, machine().host);
     at(stream->clock, stream->number) = stream->n_queued;
@@ -269,8 +269,8 @@ STANDIN_EXPORT cudaError_t cudaRuntimeGetVersion(int *version) {
     return cudaSuccess;
 }
 
-STANDIN_EXPORT const char *cudaGetErrorString(cudaError_t code) {
-    return code == cudaErrorUnknown ? "the stand-in was told to fail" : "some other reason";
+STANDIN_EXPORT const char *cudaGetErrorString(cudaError_t error) {
+    return error == cudaErrorUnknown ? "the stand-in was told to fail" : "some other reason";
 }
 
 STANDIN_EXPORT cudaError_t cudaGetDevice(int *device) {
@@ -289,44 +289,44 @@ STANDIN_EXPORT cudaError_t cudaGetDeviceCount(int *count) {
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaMalloc(void **memory, size_t n_bytes) {
+STANDIN_EXPORT cudaError_t cudaMalloc(void **devPtr, size_t size) {
     STANDIN_BEGIN("cudaMalloc")
     wait_of_host("cudaMalloc");
-    *memory = aligned_alloc(256, (n_bytes + 255) / 256 * 256);
-    memset(*memory, 0xa5, (n_bytes + 255) / 256 * 256);
+    *devPtr = aligned_alloc(256, (size + 255) / 256 * 256);
+    memset(*devPtr, 0xa5, (size + 255) / 256 * 256);
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaFree(void *memory) {
+STANDIN_EXPORT cudaError_t cudaFree(void *devPtr) {
     STANDIN_BEGIN("cudaFree")
     wait_of_host("cudaFree");
-    forget_memory(memory, "cudaFree");
+    forget_memory(devPtr, "cudaFree");
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaHostAlloc(void **memory, size_t n_bytes, unsigned) {
+STANDIN_EXPORT cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned) {
     STANDIN_BEGIN("cudaHostAlloc")
-    *memory = calloc(1, n_bytes);
+    *pHost = calloc(1, size);
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaFreeHost(void *memory) {
+STANDIN_EXPORT cudaError_t cudaFreeHost(void *ptr) {
     STANDIN_BEGIN("cudaFreeHost")
-    forget_memory(memory, "cudaFreeHost");
+    forget_memory(ptr, "cudaFreeHost");
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaMemcpyAsync(void *into, const void *from, size_t n_bytes,
-                                           cudaMemcpyKind, cudaStream_t stream) {
+STANDIN_EXPORT cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, cudaMemcpyKind,
+                                           cudaStream_t stream) {
     STANDIN_BEGIN("cudaMemcpyAsync")
-    return carry(into, from, n_bytes, stream);
+    return carry(dst, src, count, stream);
 }
 
-STANDIN_EXPORT cudaError_t cudaMemsetAsync(void *memory, int value, size_t n_bytes,
+STANDIN_EXPORT cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
                                            cudaStream_t stream) {
     STANDIN_BEGIN("cudaMemsetAsync")
-    queue(stream_of(stream), {writes(memory, n_bytes)}, [=] {
-        memset(memory, value, n_bytes);
+    queue(stream_of(stream), {writes(devPtr, count)}, [=] {
+        memset(devPtr, value, count);
         return true;
     });
     return cudaSuccess;
@@ -354,12 +354,12 @@ STANDIN_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t) {
     return cudaSuccess; /* what is queued is still done */
 }
 
-STANDIN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t on) {
+STANDIN_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     STANDIN_BEGIN("cudaStreamSynchronize")
     wait_of_host("cudaStreamSynchronize");
-    Stream *stream = stream_of(on);
-    Clock clock = stream->clock;
-    wait_for(held, stream, stream->n_queued, clock);
+    Stream *waited = stream_of(stream);
+    Clock clock = waited->clock;
+    wait_for(held, waited, waited->n_queued, clock);
     return cudaSuccess;
 }
 
@@ -368,18 +368,18 @@ static bool is_left_out(const Stream *waiting, const Event *event) {
            (machine().mistake == STANDIN_NO_WAIT_FOR_RESULT && event->is_of_high);
 }
 
-STANDIN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t on, cudaEvent_t handle, unsigned) {
+STANDIN_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     STANDIN_BEGIN("cudaStreamWaitEvent")
-    Stream *stream = stream_of(on);
-    auto *event = reinterpret_cast<Event *>(handle);
+    Stream *waiting = stream_of(stream);
+    auto *waited = reinterpret_cast<Event *>(event);
     if (machine().mistake == STANDIN_HOST_WAIT) {
         wait_of_host("as planted");
     }
-    if (event->was_recorded && !is_left_out(stream, event)) {
-        Stream *other = event->stream;
-        uint64_t until = event->at;
-        join(stream->clock, event->clock);
-        queue(stream, {}, [=] { return other->n_done >= until; });
+    if (waited->was_recorded && !is_left_out(waiting, waited)) {
+        Stream *other = waited->stream;
+        uint64_t until = waited->at;
+        join(waiting->clock, waited->clock);
+        queue(waiting, {}, [=] { return other->n_done >= until; });
     }
     return cudaSuccess;
 }
@@ -402,40 +402,40 @@ STANDIN_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event) {
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t on) {
+STANDIN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     STANDIN_BEGIN("cudaEventRecord")
-    Stream *stream = stream_of(on);
-    auto *event = reinterpret_cast<Event *>(handle);
-    queue(stream, {}, [] { return true; });
-    *event = {true, stream->is_high, stream, stream->n_queued, stream->clock};
+    Stream *into = stream_of(stream);
+    auto *recorded = reinterpret_cast<Event *>(event);
+    queue(into, {}, [] { return true; });
+    *recorded = {true, into->is_high, into, into->n_queued, into->clock};
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
+STANDIN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
     STANDIN_BEGIN("cudaEventQuery")
-    auto *event = reinterpret_cast<Event *>(handle);
+    auto *asked = reinterpret_cast<Event *>(event);
     advance();
-    if (event->was_recorded && event->stream->n_done < event->at) {
+    if (asked->was_recorded && asked->stream->n_done < asked->at) {
         return cudaErrorNotReady;
     }
-    join(machine().host, event->clock);
+    join(machine().host, asked->clock);
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+STANDIN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     STANDIN_BEGIN("cudaEventSynchronize")
     wait_of_host("cudaEventSynchronize");
-    auto *event = reinterpret_cast<Event *>(handle);
-    if (event->was_recorded) {
-        Clock clock = event->clock;
-        wait_for(held, event->stream, event->at, clock);
+    auto *waited = reinterpret_cast<Event *>(event);
+    if (waited->was_recorded) {
+        Clock clock = waited->clock;
+        wait_for(held, waited->stream, waited->at, clock);
     }
     return cudaSuccess;
 }
 
-STANDIN_EXPORT cudaError_t cudaEventElapsedTime(float *out_ms, cudaEvent_t begin, cudaEvent_t end) {
+STANDIN_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
     STANDIN_BEGIN("cudaEventElapsedTime")
-    auto steps = reinterpret_cast<Event *>(end)->at - reinterpret_cast<Event *>(begin)->at;
-    *out_ms = 0.001f * static_cast<float>(steps);
+    auto steps = reinterpret_cast<Event *>(end)->at - reinterpret_cast<Event *>(start)->at;
+    *ms = 0.001f * static_cast<float>(steps);
     return cudaSuccess;
 }

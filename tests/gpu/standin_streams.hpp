@@ -67,7 +67,7 @@ void violate(const std::string &what);
 /* NULL is the default stream. */
 Stream *stream_of(void *stream);
 /* With the lock held: queues, with what it reads and writes. */
-void queue(Stream *stream, std::vector<Access> accesses, std::function<bool()> task);
+void queue(Stream *stream, const std::vector<Access> &accesses, std::function<bool()> task);
 Access reads(const void *memory, size_t n_bytes);
 Access writes(const void *memory, size_t n_bytes);
 /* With the lock held: does whatever can be done. */
