@@ -12,6 +12,8 @@
 /* --- tasks ---------------------------------------------------------------------------------------
  */
 
+/* Decisions go before all else, in their order: one takes a commit, while a search may take as long
+ * as a hundred of them, and ranks wait for what was decided. */
 void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
                 const struct tuner_decision *decision) {
     struct jobs_task *task = calloc(1, sizeof(*task));
@@ -24,8 +26,17 @@ void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
     if (decision != NULL) {
         task->decision = *decision;
     }
-    *jobs->last = task;
-    jobs->last = &task->next;
+    struct jobs_task **at = jobs->last;
+    if (kind == JOBS_ENACT) {
+        for (at = &jobs->first; *at != NULL && (*at)->kind == JOBS_ENACT;) {
+            at = &(*at)->next;
+        }
+    }
+    task->next = *at;
+    *at = task;
+    if (task->next == NULL) {
+        jobs->last = &task->next;
+    }
     (void)pthread_cond_signal(&jobs->work);
 }
 
