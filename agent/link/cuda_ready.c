@@ -9,7 +9,7 @@
 static cudaError_t ready_make(struct cuda_ready *ready, const struct cuda_api *api,
                               uint32_t n_tensors) {
     cudaError_t code = cudaSuccess;
-    ready->events = calloc((size_t)n_tensors + 1, sizeof(*ready->events));
+    ready->events = calloc((size_t)n_tensors + 1, sizeof(cudaEvent_t));
     ready->came = calloc(n_tensors, 1);
     if (ready->events == NULL || ready->came == NULL) {
         return cudaErrorMemoryAllocation;
