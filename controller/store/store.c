@@ -407,7 +407,11 @@ enum deft_status store_open_with(const char *path, const struct store_options *o
     if (store == NULL) {
         return DEFT_NO_MEMORY;
     }
-    enum deft_status status = store_prepare(store, error);
+    int is_checked = options != NULL && !options->takes_network;
+    enum deft_status status = is_checked ? store_place_local(store->path, error) : DEFT_OK;
+    if (status == DEFT_OK) {
+        status = store_prepare(store, error);
+    }
     if (status == DEFT_OK) {
         (void)sqlite3_wal_hook(store->writer->handle, store_count_log, store);
         status = store_start(store, error);

@@ -33,6 +33,7 @@ struct store_options {
     int64_t max_bytes; /* of the database; beyond, the oldest history goes; 0: no bound */
     int64_t settle_ns; /* how long an iteration waits for reports of all its ranks */
     int64_t pause_ns;  /* between rounds of upkeep; 0: only store_tidy does any */
+    int takes_network; /* a network file system will do */
 };
 #define STORE_MIN_MAX_BYTES (INT64_C(16) << 20)
 void store_defaults(struct store_options *out);
@@ -40,8 +41,9 @@ void store_defaults(struct store_options *out);
 struct store;
 
 /* Opens or creates the file, takes its lock and brings its schema up to date. DEFT_STATE when
- * another controller has it. What is no database of ours, is damaged, or cannot be written is
- * refused. store_open does no upkeep. */
+ * another controller has it. What is no database of ours, is damaged, cannot be written, or is on a
+ * network file system without `takes_network`, is refused. store_open does no upkeep and
+ * takes any place. */
 DEFT_NODISCARD enum deft_status store_open_with(const char *path,
                                                 const struct store_options *options,
                                                 struct store **out, struct deft_error *error);

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <linux/magic.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* "DeFT", since schema 3. */
@@ -23,6 +26,39 @@ static char *place_name(const char *path, const char *suffix) {
 
 static enum deft_status place_no_memory(struct deft_error *error) {
     return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to open a database");
+}
+
+/* Their locks and their order of writes are not what SQLite needs: sqlite.org, "How To Corrupt". */
+static const struct {
+    uint32_t magic;
+    const char *name;
+} place_networks[] = {
+    {NFS_SUPER_MAGIC, "NFS"},
+    {SMB_SUPER_MAGIC, "SMB"},
+    {SMB2_SUPER_MAGIC, "SMB"},
+    {CIFS_SUPER_MAGIC, "SMB"},
+};
+
+enum deft_status store_place_local(const char *path, struct deft_error *error) {
+    struct statfs where;
+    int is_known = statfs(path, &where) == 0;
+    if (!is_known && errno == ENOENT) {
+        char *copy = strdup(path);
+        if (copy == NULL) {
+            return place_no_memory(error);
+        }
+        is_known = statfs(dirname(copy), &where) == 0;
+        free(copy);
+    }
+    for (size_t i = 0; is_known && i < sizeof(place_networks) / sizeof(place_networks[0]); i++) {
+        if ((uint32_t)where.f_type == place_networks[i].magic) {
+            return deft_fail(error, DEFT_INVALID, 0,
+                             "the database '%s' is on %s, where it may be damaged: put it on a "
+                             "local disk, or say network-db",
+                             path, place_networks[i].name);
+        }
+    }
+    return DEFT_OK; /* what is wrong otherwise is told by whoever opens it */
 }
 
 /* SQLite's own locks come and go with transactions; this one stands as long as the process. */

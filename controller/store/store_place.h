@@ -12,6 +12,9 @@
 /* Larger files are looked through at the start only where jobs would not run without it. */
 #define STORE_PLACE_CHECKED_BYTES ((int64_t)64 << 20)
 
+/* DEFT_INVALID when the file is, or would be, on a file system of another machine (NFS, SMB). */
+DEFT_NODISCARD enum deft_status store_place_local(const char *path, struct deft_error *error);
+
 /* FILE.lock, held until the descriptor is closed. DEFT_STATE when somebody else has it. */
 DEFT_NODISCARD enum deft_status store_place_lock(const char *path, int *out_fd,
                                                  struct deft_error *error);

@@ -1,6 +1,7 @@
 /* What may lie in the place of the database, or be wrong with it, when a controller starts: each
  * has its sentence, and nothing is touched. */
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -401,7 +403,61 @@ static void a_killed_first_start_is_no_hindrance(void **unused) {
     store_world_stop(&world);
 }
 
+/* Network file systems, which no test can mount, are told from others by a number. */
+static uint32_t network_magic;
+int __real_statfs(const char *path, struct statfs *out);
+int __wrap_statfs(const char *path, struct statfs *out);
+
+int __wrap_statfs(const char *path, struct statfs *out) {
+    int result = __real_statfs(path, out);
+    if (result == 0 && network_magic != 0) {
+        out->f_type = (__fsword_t)network_magic;
+    }
+    return result;
+}
+
+static void expect_local_only(const char *path, const char *name) {
+    struct store_options options;
+    struct store *store = NULL;
+    struct deft_error error = {0};
+    store_defaults(&options);
+    assert_int_equal(store_open_with(path, &options, &store, &error), DEFT_INVALID);
+    assert_non_null(strstr(error.text, path));
+    assert_non_null(strstr(error.text, name));
+    assert_non_null(strstr(error.text, "network-db"));
+}
+
+/* One that is there, and one that would be made. */
+static void a_network_file_system_is_refused(void **unused) {
+    static const uint32_t magics[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC,
+                                      CIFS_SUPER_MAGIC};
+    struct store_options options;
+    struct store_world world;
+    struct store *store = NULL;
+    struct stat stat_of;
+    char *absent = NULL;
+    (void)unused;
+    start_closed(&world, 1);
+    assert_true(asprintf(&absent, "%s.new", world.path) > 0);
+    for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++) {
+        network_magic = magics[i];
+        expect_local_only(world.path, i == 0 ? "on NFS" : "on SMB");
+        expect_local_only(absent, i == 0 ? "on NFS" : "on SMB");
+    }
+    assert_int_equal(stat(absent, &stat_of), -1); /* nothing was made, no lock either */
+    store_defaults(&options);
+    options.takes_network = 1;
+    assert_int_equal(store_open_with(world.path, &options, &store, NULL), DEFT_OK);
+    store_close(store);
+    network_magic = 0;
+    options.takes_network = 0;
+    assert_int_equal(store_open_with(world.path, &options, &world.store, NULL), DEFT_OK);
+    free(absent);
+    store_world_stop(&world);
+}
+
 static const struct CMUnitTest cases[] = {
+    cmocka_unit_test(a_network_file_system_is_refused),
     cmocka_unit_test(what_is_no_database_is_refused),
     cmocka_unit_test(other_programs_databases_are_refused),
     cmocka_unit_test(a_log_without_its_database_is_refused),
