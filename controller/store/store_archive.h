@@ -19,7 +19,8 @@
 #define STORE_ARCHIVE_LINE_BYTES ((size_t)64 << 10)
 #define STORE_ARCHIVE_MAX_DEPTH  4u
 #define STORE_ARCHIVE_N_TABLES   14u
-#define STORE_ARCHIVE_N_KNOWN    15u /* with those of earlier databases, which only an import sees */
+/* With those of earlier databases, which only an import sees. */
+#define STORE_ARCHIVE_N_KNOWN 15u
 
 /* In the order in which they are written; what others refer to comes first. */
 struct store_archive_table {

@@ -1,5 +1,5 @@
--- All-reduces are added up as they come. Their rows, one page of the file per agent and report, were
--- read by nobody once they were in link_totals.
+-- All-reduces are added up as they come. Their rows, one page of the file per agent and report,
+-- were read by nobody once they were in link_totals.
 INSERT INTO link_totals
     SELECT o.incarnation, o.link, o.bytes, sum(o.count), count(*), min(o.min_ns),
         total(o.median_ns), max(o.max_ns)
