@@ -66,7 +66,7 @@ static void write_report(struct agent *agent) {
     for (uint32_t i = 0; i < N_ITERATIONS; i++) {
         n += (size_t)snprintf(
             body + n, sizeof(body) - n, "%s[%u,%llu,0,100,200,3,4,5,312,64,1.5,null,null,1,0,1,0]",
-            i > 0 ? "," : "", agent->rank, (unsigned long long)((seq - 1) * N_ITERATIONS + i));
+            i > 0 ? "," : "", agent->rank, (unsigned long long)((seq - 1) * N_ITERATIONS) + i);
     }
     n += (size_t)snprintf(body + n, sizeof(body) - n, "],\"ops\":[");
     for (uint32_t i = 0; i < N_OPS; i++) {
