@@ -22,7 +22,8 @@ extern "C" {
 
 /* Forgets everything; no stream may have work. */
 void standin_reset(void);
-/* The first violation, or "". Valid until the next reset. */
+/* The first violations, each once, or "". Valid until the next reset, once all threads that make
+ * calls have ended. */
 const char *standin_violation(void);
 /* While held no stream does anything. */
 void standin_hold(int is_held);

@@ -17,7 +17,7 @@ template <typename T> using Wide = typename Element<T>::Wide;
 double block_sum(std::vector<double> mine) {
     double sum = 0;
     for (unsigned warp = 0; warp < warps_per_block; warp++) {
-        double *lanes = &mine[warp * threads_per_warp];
+        double *lanes = &mine[std::size_t{warp} * threads_per_warp];
         for (unsigned offset = threads_per_warp / 2; offset > 0; offset /= 2) {
             for (unsigned lane = 0; lane < offset; lane++) {
                 lanes[lane] += lanes[lane + offset];
