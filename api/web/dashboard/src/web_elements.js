@@ -30,16 +30,20 @@ export function scroller(label, ...children) {
   return h("div", { class: "scroll", role: "region", "aria-label": label, tabindex: 0 }, children);
 }
 
-// COLUMNS: [heading, is a figure]; ROWS: lists of texts or elements, the first names the row.
+// COLUMNS: [heading, is a figure]; ROWS: lists of texts or elements, the first names the row. On a
+// narrow page cells stand below each other behind their headings; the roles keep it a table for
+// those who listen.
 export function table(label, columns, rows) {
   const cell = (content, i) => (i === 0
-    ? h("th", { scope: "row" }, content)
-    : h("td", { class: columns[i][1] ? "figure" : null }, content));
-  return scroller(label, h("table", {},
+    ? h("th", { scope: "row", role: "rowheader", "data-heading": columns[0][1] ? columns[0][0] : null },
+      content)
+    : h("td", { class: columns[i][1] ? "figure" : null, role: "cell", "data-heading": columns[i][0] },
+      content));
+  return scroller(label, h("table", { role: "table" },
     h("caption", { class: "hidden" }, label),
-    h("thead", {}, h("tr", {}, columns.map(([heading, isFigure]) =>
-      h("th", { scope: "col", class: isFigure ? "figure" : null }, heading)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))));
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([heading, isFigure]) =>
+      h("th", { scope: "col", role: "columnheader", class: isFigure ? "figure" : null }, heading)))),
+    h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map(cell))))));
 }
 
 export function note(...children) {
