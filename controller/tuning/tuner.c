@@ -165,7 +165,7 @@ static void tuner_start_plan(struct tuner *tuner) {
     settle = settle > tuner->config.n_settle ? settle : tuner->config.n_settle;
     tuner_window_reset(tuner, settle);
     /* Until then each rank goes on from its own gradients, and its losses rise for as long: by a
-     * fifth in jobs whose noise is of their batches. Afterwards they do not. */
+     * fifth in jobs whose noise is of their batches (tests/e2e/closed_loop). */
     tuner->n_settling = plan->is_exact ? 0 : settle;
     quantify_mark(&tuner->quantify);
     if (tuner->state.phase != TUNER_CANARY) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "elements.h"
 #include "link/device_kernels.h"
-#include "link/link_sum.h"
 #include "runtime/kernels.h"
 #include "standin.h"
 #include "testing.h"
@@ -16,37 +16,6 @@
 static const struct device_kernels_queue queue = {.device = 0};
 static const double least_step[] = {/* of a rounding, relative: f32, f64, f16, bf16 */
                                     0x1p-23, 0x1p-52, 0x1p-10, 0x1p-7};
-
-static double get(enum dsched_dtype dtype, const void *x, uint64_t i) {
-    switch (dtype) {
-    case DSCHED_F32:
-        return (double)((const float *)x)[i];
-    case DSCHED_F64:
-        return ((const double *)x)[i];
-    case DSCHED_F16:
-        return (double)link_f16_to_f32(((const uint16_t *)x)[i]);
-    case DSCHED_BF16:
-        return (double)link_bf16_to_f32(((const uint16_t *)x)[i]);
-    }
-    return 0;
-}
-
-static void put(enum dsched_dtype dtype, void *x, uint64_t i, double value) {
-    switch (dtype) {
-    case DSCHED_F32:
-        ((float *)x)[i] = (float)value;
-        break;
-    case DSCHED_F64:
-        ((double *)x)[i] = value;
-        break;
-    case DSCHED_F16:
-        ((uint16_t *)x)[i] = link_f32_to_f16((float)value);
-        break;
-    case DSCHED_BF16:
-        ((uint16_t *)x)[i] = link_f32_to_bf16((float)value);
-        break;
-    }
-}
 
 /* A buffer that begins anywhere in an access of 16 bytes, between guards. */
 struct buffer {
@@ -63,7 +32,8 @@ static struct buffer make(uint64_t *random, enum dsched_dtype dtype, uint64_t n)
     memset(made.memory, 0x5a, made.n_bytes + 4 * (size_t)GUARD);
     made.at = made.memory + GUARD + testing_random_below(random, 16 / width) * width;
     for (uint64_t i = 0; i < n; i++) {
-        put(dtype, made.at, i, (double)(testing_random(random) >> 11) / 9007199254740992.0 - 0.5);
+        elements_put(dtype, made.at, i,
+                     (double)(testing_random(random) >> 11) / 9007199254740992.0 - 0.5);
     }
     return made;
 }
@@ -102,7 +72,7 @@ static void combine_is_f64_s_and_the_host_s(void **state) {
         double squares = 0;
         memcpy(host.at, into.at, into.n_bytes);
         for (uint64_t i = 0; i < n; i++) {
-            double value = get(dtype, from.at, i);
+            double value = elements_get(dtype, from.at, i);
             squares += value * value;
         }
         assert_int_equal(deft_cuda_kernels()->combine(&queue, (int)dtype, into.at, from.at, n,
@@ -110,9 +80,9 @@ static void combine_is_f64_s_and_the_host_s(void **state) {
                          0);
         standin_finish();
         for (uint64_t i = 0; i < n; i++) {
-            double before = add ? get(dtype, host.at, i) : 0;
-            double expected = before + get(dtype, from.at, i) * factor;
-            check_close(get(dtype, into.at, i), expected,
+            double before = add ? elements_get(dtype, host.at, i) : 0;
+            double expected = before + elements_get(dtype, from.at, i) * factor;
+            check_close(elements_get(dtype, into.at, i), expected,
                         least_step[dtype] * (fabs(before) + fabs(expected)) + 1e-7);
         }
         check_close(sum - 3, squares, 1e-6 * squares);
@@ -140,7 +110,7 @@ static void norms_are_the_same_each_time(void **state) {
         double squares = 0;
         double sums[2] = {0, 0};
         for (uint64_t i = 0; i < n; i++) {
-            squares += get(dtype, x.at, i) * get(dtype, x.at, i);
+            squares += elements_get(dtype, x.at, i) * elements_get(dtype, x.at, i);
         }
         for (int i = 0; i < 2; i++) {
             assert_int_equal(deft_cuda_kernels()->norm(&queue, (int)dtype, x.at, n, &sums[i]), 0);
@@ -148,7 +118,7 @@ static void norms_are_the_same_each_time(void **state) {
         standin_finish();
         check_close(sums[0], squares, 1e-6 * squares);
         assert_memory_equal(&sums[0], &sums[1], sizeof(sums[0]));
-        put(dtype, x.at, testing_random_below(&random, n), (double)NAN);
+        elements_put(dtype, x.at, testing_random_below(&random, n), (double)NAN);
         assert_int_equal(deft_cuda_kernels()->norm(&queue, (int)dtype, x.at, n, &sums[0]), 0);
         standin_finish();
         assert_false(isfinite(sums[0]));
@@ -189,8 +159,8 @@ static void casts_round_once(void **state) {
                          0);
         standin_finish();
         for (uint64_t i = 0; i < n; i++) {
-            double expected = 0.5 * get(from_type, from.at, i);
-            check_close(get(into_type, into.at, i), expected,
+            double expected = 0.5 * elements_get(from_type, from.at, i);
+            check_close(elements_get(into_type, into.at, i), expected,
                         least_step[into_type] / 2 * fabs(expected) + 3e-8);
         }
         check_guards(&into);

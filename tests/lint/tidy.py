@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """clang-tidy is content with every C and C++ file the build compiles.
 
-usage: tidy.py ROOT BUILD_DIR [PATH...]
+usage: tidy.py ROOT BUILD_DIR [--all | PATH...]
 
-The static analyzer, which takes nine tenths of the time, looks at what is shipped and at the tests
-that are named, not at all tests: those run under the sanitizers anyway.
+The static analyzer, which takes nine tenths of the time, looks at what is shipped, and at tests with
+--all, as tests/run --full does, or when they are named.
 
 A file that passed is not looked at again until it, one of our headers it includes, its compile
 command, the configuration or clang-tidy itself changes: BUILD_DIR/lint/tidy holds one empty file
@@ -27,13 +27,13 @@ N_WORKERS = 2  # clang-tidy takes half a gigabyte; more at once helps little on 
 class Job:
     """One file, its compile command, and the hash of everything its result depends on."""
 
-    def __init__(self, root, build, entry, wanted):
+    def __init__(self, root, build, entry, analyzed):
         self.root = root
         self.build = build
         self.file = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
         self.path = os.path.relpath(self.file, root)
         self.checks = []
-        if self.path.startswith("tests/") and self.path not in wanted:
+        if self.path.startswith("tests/") and not analyzed(self.path):
             self.checks = ["--checks=-clang-analyzer-*"]
         self.directory = entry["directory"]
         self.command = entry.get("arguments") or shlex.split(entry["command"])
@@ -80,13 +80,13 @@ class Job:
         return output.replace(self.root + "/", "") if done.returncode or output else ""
 
 
-def jobs(root, build, wanted):
+def jobs(root, build, wanted, analyzed):
     ours = set(sources.tracked(root))
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     unique = {}
     for entry in entries:
-        job = Job(root, build, entry, wanted)
+        job = Job(root, build, entry, analyzed)
         if job.path in ours and (not wanted or job.path in wanted):
             unique.setdefault(job.path, job)
     return [unique[path] for path in sorted(unique)]
@@ -106,13 +106,14 @@ def check(job, common, passed, known):
 def main():
     root = os.path.realpath(sys.argv[1])
     build = os.path.realpath(sys.argv[2])
-    wanted = set(sys.argv[3:])
-    passed = os.path.join(build, "lint", "tidy")
+    is_all = sys.argv[3:] == ["--all"]
+    wanted = set() if is_all else set(sys.argv[3:])
+    passed = os.path.join(build, "lint", "tidy-all" if is_all else "tidy")
     os.makedirs(passed, exist_ok=True)
     known = set(os.listdir(passed))
     version = subprocess.run(["clang-tidy", "--version"], stdout=subprocess.PIPE, check=True).stdout
     common = version + sources.read(root, ".clang-tidy").encode()
-    all_jobs = jobs(root, build, wanted)
+    all_jobs = jobs(root, build, wanted, lambda path: is_all or path in wanted)
     with concurrent.futures.ThreadPoolExecutor(N_WORKERS) as workers:
         results = list(workers.map(lambda job: check(job, common, passed, known), all_jobs))
     if not wanted:

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "link/link_sum.h"
+#include "elements.h"
 #include "runtime/kernels.h"
 #include "testing.h"
 
@@ -13,37 +13,6 @@ static double random_value(uint64_t *random) {
     return (double)(testing_random(random) >> 11) / 9007199254740992.0 - 0.5;
 }
 
-static double get(enum dsched_dtype dtype, const void *x, uint64_t i) {
-    switch (dtype) {
-    case DSCHED_F32:
-        return (double)((const float *)x)[i];
-    case DSCHED_F64:
-        return ((const double *)x)[i];
-    case DSCHED_F16:
-        return (double)link_f16_to_f32(((const uint16_t *)x)[i]);
-    case DSCHED_BF16:
-        return (double)link_bf16_to_f32(((const uint16_t *)x)[i]);
-    }
-    return 0;
-}
-
-static void put(enum dsched_dtype dtype, void *x, uint64_t i, double value) {
-    switch (dtype) {
-    case DSCHED_F32:
-        ((float *)x)[i] = (float)value;
-        break;
-    case DSCHED_F64:
-        ((double *)x)[i] = value;
-        break;
-    case DSCHED_F16:
-        ((uint16_t *)x)[i] = link_f32_to_f16((float)value);
-        break;
-    case DSCHED_BF16:
-        ((uint16_t *)x)[i] = link_f32_to_bf16((float)value);
-        break;
-    }
-}
-
 static double tolerance(enum dsched_dtype dtype) {
     static const double epsilons[] = {1e-6, 1e-14, 2e-3, 2e-2};
     return epsilons[dtype];
@@ -51,7 +20,7 @@ static double tolerance(enum dsched_dtype dtype) {
 
 static void fill(uint64_t *random, enum dsched_dtype dtype, void *x, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
-        put(dtype, x, i, random_value(random));
+        elements_put(dtype, x, i, random_value(random));
     }
 }
 
@@ -68,16 +37,16 @@ static void copies_and_adds_with_norms(void **state) {
         fill(&random, dtype, into, n);
         memcpy(before, into, sizeof(into));
         for (uint64_t i = 0; i < n; i++) {
-            squares += get(dtype, from, i) * get(dtype, from, i);
+            squares += elements_get(dtype, from, i) * elements_get(dtype, from, i);
         }
         double norm = round % 2 == 0 ? kernels_copy(dtype, into, from, n, factor)
                                      : kernels_add(dtype, into, from, n, factor);
         assert_true(fabs(norm - squares) <= 1e-5 * (squares + 1));
         assert_true(fabs(kernels_norm(dtype, from, n) - norm) <= 1e-12 * (norm + 1));
         for (uint64_t i = 0; i < n; i++) {
-            double expected =
-                get(dtype, from, i) * factor + (round % 2 == 0 ? 0 : get(dtype, before, i));
-            assert_true(fabs(get(dtype, into, i) - expected) <= tolerance(dtype));
+            double expected = elements_get(dtype, from, i) * factor +
+                              (round % 2 == 0 ? 0 : elements_get(dtype, before, i));
+            assert_true(fabs(elements_get(dtype, into, i) - expected) <= tolerance(dtype));
         }
     }
 }
@@ -114,7 +83,7 @@ static void any_bad_element_shows_in_the_norm(void **state) {
         uint64_t n = 1 + testing_random_below(&random, MAX_N - 1);
         fill(&random, dtype, x, n);
         assert_true(isfinite(kernels_norm(dtype, x, n)));
-        put(dtype, x, testing_random_below(&random, n), bad[round % 3]);
+        elements_put(dtype, x, testing_random_below(&random, n), bad[round % 3]);
         assert_false(isfinite(kernels_norm(dtype, x, n)));
         assert_false(isfinite(kernels_copy(dtype, y, x, n, 0.5)));
         fill(&random, dtype, x, n);
@@ -164,16 +133,17 @@ static void averaging_follows_its_formulas(void **state) {
         double landed_sq = 0;
         double own_sq = 0;
         for (uint64_t i = 0; i < n; i++) {
-            double m = get(dtype, before[3], i);
-            double anchor = get(dtype, before[1], i) + m;
-            double weight = get(dtype, before[0], i) + (m - get(dtype, before[2], i));
-            double change = weight - anchor - (beside ? get(dtype, older, i) : 0);
+            double m = elements_get(dtype, before[3], i);
+            double anchor = elements_get(dtype, before[1], i) + m;
+            double weight =
+                elements_get(dtype, before[0], i) + (m - elements_get(dtype, before[2], i));
+            double change = weight - anchor - (beside ? elements_get(dtype, older, i) : 0);
             landed_sq += m * m;
             own_sq += change * change;
-            assert_true(fabs(get(dtype, a[0], i) - anchor) <= 4 * tolerance(dtype));
-            assert_true(fabs(get(dtype, w[0], i) - weight) <= 4 * tolerance(dtype));
-            assert_true(fabs(get(dtype, own[0], i) - change) <= 4 * tolerance(dtype));
-            assert_true(fabs(get(dtype, sum[0], i) - change / 4) <= 4 * tolerance(dtype));
+            assert_true(fabs(elements_get(dtype, a[0], i) - anchor) <= 4 * tolerance(dtype));
+            assert_true(fabs(elements_get(dtype, w[0], i) - weight) <= 4 * tolerance(dtype));
+            assert_true(fabs(elements_get(dtype, own[0], i) - change) <= 4 * tolerance(dtype));
+            assert_true(fabs(elements_get(dtype, sum[0], i) - change / 4) <= 4 * tolerance(dtype));
         }
         assert_true(fabs(norms.landed_sq - landed_sq) <= 1e-5 * (landed_sq + 1));
         assert_true(fabs(norms.own_sq - own_sq) <= 1e-5 * (own_sq + 1));
