@@ -3,8 +3,8 @@
 
 usage: tidy.py ROOT BUILD_DIR [--all | PATH...]
 
-The static analyzer, which takes nine tenths of the time, looks at what is shipped, and at tests with
---all, as tests/run --full does, or when they are named.
+The static analyzer, which takes nine tenths of the time, looks at what is shipped, and at tests
+with --all, as tests/run --full does, or when they are named.
 
 A file that passed is not looked at again until it, one of our headers it includes, its compile
 command, the configuration or clang-tidy itself changes: BUILD_DIR/lint/tidy holds one empty file
