@@ -126,9 +126,11 @@ def two_pods_train_through_the_webhook(build):
         with Job(it, 200, "auto") as job:
             results = job.end()
             seen = await_state(it, "finished")
-            assert seen["mode"] == "auto" and seen["n_ranks_heard"] == 2, seen
+            assert seen["mode"] == "auto" and seen["n_ranks"] == 2, seen
             assert seen["iterations"] == 200 and seen["user"] == "1000", seen
-            assert all(own["updates"] == 200 and own["agent_connected"] for own in results), results
+            for own in results:  # under whatever plan: a slow machine merges
+                n_iterations = own["all"]["warm_up"] + own["all"]["iterations"]
+                assert n_iterations == 200 and own["agent_connected"], own
             listed = it.deft("token", "list")
             assert listed.count(JOB) == 1, listed  # both pods have the one
 
