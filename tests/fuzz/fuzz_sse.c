@@ -142,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) {
         return 0;
     }
-    uint32_t n_wanted = (data[0] & 0x80) != 0 ? 1 + (data[0] >> 4) % 4 : FUZZ_ALL;
+    uint32_t n_wanted = (data[0] & 0x80) != 0 ? 1u + (data[0] >> 4) % 4u : FUZZ_ALL;
     struct fuzz_told wanted = {.n_wanted = n_wanted};
     struct fuzz_told told = {.n_wanted = n_wanted};
     int is_ended = fuzz_read((const char *)data + 1, size - 1, &wanted);
