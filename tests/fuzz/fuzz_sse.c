@@ -126,6 +126,7 @@ static enum deft_status fuzz_feed(const char *bytes, size_t size, uint8_t cut,
         state = state * 1664525u + 1013904223u;
         size_t n = cut % 8 == 0 ? size : 1 + ((state >> 24) % (cut % 16 + 1));
         n = n < size - at ? n : size - at;
+        fuzzing_require(n > 0, "a chunk has bytes");
         char *chunk = malloc(n);
         fuzzing_require(chunk != NULL, "there is memory");
         memcpy(chunk, bytes + at, n);
