@@ -64,9 +64,10 @@ DEFT_NODISCARD enum deft_status jobs_report(struct jobs *jobs, int64_t incarnati
                                             struct wire_report *report, jobs_report_fn done,
                                             void *context, struct deft_error *error);
 
-/* Takes the stream over: sends the newest plan if its number is above `last_seq`, then the mode. */
+/* DEFT_NOT_FOUND: no such incarnation. */
 DEFT_NODISCARD enum deft_status jobs_has(struct jobs *jobs, int64_t incarnation,
                                          struct deft_error *error);
+/* Takes the stream over: sends the newest plan if its number is above `last_seq`, then the mode. */
 void jobs_stream(struct jobs *jobs, int64_t incarnation, struct http_stream *stream,
                  uint64_t last_seq);
 

@@ -32,7 +32,6 @@ struct jobs_live {
     struct tuner tuner;
     int solving; /* a task for the solver is queued or under way */
     uint64_t n_iterations;
-    uint64_t newest_iteration;
     int64_t coverage_ppm; /* 0: unknown */
     uint8_t *ends;        /* [n_ranks] 1: finished, 2: failed */
     uint32_t n_ended;
@@ -153,5 +152,8 @@ struct dsched_table *jobs_offer_table(const struct wire_registration *registrati
 
 /* The thread; in jobs_engine.c. */
 void *jobs_engine(void *context);
+/* One task of it, without the lock: a plan is searched for, and the tuner's answer carried out; in
+ * jobs_solve.c. */
+void jobs_solve(struct jobs *jobs, int64_t id);
 
 #endif
