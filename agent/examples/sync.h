@@ -35,6 +35,8 @@ struct sync_ops {
     enum deft_status (*drain)(struct sync *sync, struct deft_update *out, struct deft_error *error);
     void (*stop_request)(struct sync *sync); /* async-signal-safe */
     void (*stats)(const struct sync *sync, struct deft_stats *out);
+    /* As deft_notice. NULL: there is never anything to tell. */
+    const char *(*notice)(const struct sync *sync);
     /* Of the parameters; equal on all ranks after a drain. 0 when there is nothing to compare. */
     uint64_t (*parameters_hash)(const struct sync *sync);
     void (*close)(struct sync *sync); /* takes NULL */

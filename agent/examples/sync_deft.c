@@ -1,11 +1,17 @@
 #include <stdlib.h>
 
 #include "sync.h"
+#include "train_device.h"
 
 struct through_deft {
     struct sync base;
     struct deft_runtime *rt;
+    struct train_device *device; /* NULL: tensors are in host memory */
 };
+
+static struct through_deft *through(struct sync *sync) {
+    return (struct through_deft *)sync;
+}
 
 static struct deft_runtime *runtime(const struct sync *sync) {
     return ((const struct through_deft *)sync)->rt;
@@ -14,11 +20,21 @@ static struct deft_runtime *runtime(const struct sync *sync) {
 static void close_deft(struct sync *sync) {
     if (sync != NULL) {
         deft_close(runtime(sync));
+        train_device_close(through(sync)->device);
         free(sync);
     }
 }
 
-static enum deft_status add_tensors(struct deft_runtime *rt, const struct sync_model *model,
+static void *parameters_of(const struct through_deft *sync, const struct sync_model *model,
+                           uint32_t tensor) {
+    if (model->gradients_only) {
+        return NULL;
+    }
+    return sync->device != NULL ? train_device_parameters(sync->device, tensor)
+                                : model->mlp->tensors[tensor].parameters;
+}
+
+static enum deft_status add_tensors(const struct through_deft *sync, const struct sync_model *model,
                                     struct deft_error *error) {
     const struct mlp *mlp = model->mlp;
     for (uint32_t t = 0; t < mlp->n_tensors; t++) {
@@ -26,10 +42,10 @@ static enum deft_status add_tensors(struct deft_runtime *rt, const struct sync_m
             .name = mlp->tensors[t].name,
             .elements = mlp->tensors[t].elements,
             .dtype = DEFT_F32,
-            .parameters = model->gradients_only ? NULL : mlp->tensors[t].parameters,
+            .parameters = parameters_of(sync, model, t),
         };
         uint32_t id = 0; /* counts from 0 in the order of adding: the same as t */
-        enum deft_status status = deft_tensor_add(rt, &tensor, &id, error);
+        enum deft_status status = deft_tensor_add(sync->rt, &tensor, &id, error);
         if (status != DEFT_OK) {
             return status;
         }
@@ -54,6 +70,23 @@ static enum deft_status add_states(struct deft_runtime *rt, const struct sync_mo
     return DEFT_OK;
 }
 
+/* Registered parameters become rank 0's, wherever they are. */
+static enum deft_status commit(struct through_deft *sync, struct deft_error *error) {
+    struct deft_update nothing = {.action = DEFT_DONE};
+    enum deft_status status = DEFT_OK;
+
+    if (sync->device != NULL) {
+        status = train_device_push(sync->device, error);
+    }
+    if (status == DEFT_OK) {
+        status = deft_commit(sync->rt, error);
+    }
+    if (status == DEFT_OK && sync->device != NULL) {
+        status = train_device_fetch(sync->device, &nothing, error);
+    }
+    return status;
+}
+
 static enum deft_status open_deft(const struct deft_options *options,
                                   const struct sync_model *model, struct sync **out,
                                   struct deft_error *error) {
@@ -65,14 +98,21 @@ static enum deft_status open_deft(const struct deft_options *options,
     }
     sync->base.ops = &sync_deft;
     status = deft_open(options, &sync->rt, error);
+    if (status == DEFT_OK && train_device_is_cuda(options->device)) {
+        status = train_device_open(options->device, model->mlp, model->gradients_only,
+                                   &sync->device, error);
+        if (status == DEFT_OK) {
+            deft_stream(sync->rt, train_device_stream(sync->device));
+        }
+    }
     if (status == DEFT_OK) {
-        status = add_tensors(sync->rt, model, error);
+        status = add_tensors(sync, model, error);
     }
     if (status == DEFT_OK) {
         status = add_states(sync->rt, model, error);
     }
     if (status == DEFT_OK) {
-        status = deft_commit(sync->rt, error);
+        status = commit(sync, error);
     }
     if (status != DEFT_OK) {
         close_deft(&sync->base);
@@ -100,9 +140,20 @@ static void backward_begin_deft(struct sync *sync) {
 
 static enum deft_status grad_ready_deft(struct sync *sync, uint32_t tensor, const float *gradient,
                                         struct deft_error *error) {
-    enum deft_status status = deft_grad_ready(runtime(sync), tensor, gradient);
+    struct train_device *device = through(sync)->device;
+    const void *given = gradient;
     struct deft_update ignored;
+    enum deft_status status;
 
+    if (device != NULL) {
+        void *copy = NULL;
+        status = train_device_gradient(device, tensor, gradient, &copy, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+        given = copy;
+    }
+    status = deft_grad_ready(runtime(sync), tensor, given);
     /* A runtime that has failed says why in every later call that takes an error. */
     if (status != DEFT_OK && deft_step(runtime(sync), &ignored, error) == DEFT_OK) {
         (void)deft_fail(error, status, 0, "the gradient of tensor %u was refused: %s", tensor,
@@ -111,14 +162,33 @@ static enum deft_status grad_ready_deft(struct sync *sync, uint32_t tensor, cons
     return status;
 }
 
+/* On a device the optimizer, which is on the host, takes its turn between two copies. */
+static enum deft_status turn(struct through_deft *sync,
+                             enum deft_status (*next)(struct deft_runtime *, struct deft_update *,
+                                                      struct deft_error *),
+                             struct deft_update *out, struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+
+    if (sync->device != NULL) {
+        status = train_device_push(sync->device, error);
+    }
+    if (status == DEFT_OK) {
+        status = next(sync->rt, out, error);
+    }
+    if (status == DEFT_OK && sync->device != NULL) {
+        status = train_device_fetch(sync->device, out, error);
+    }
+    return status;
+}
+
 static enum deft_status step_deft(struct sync *sync, struct deft_update *out,
                                   struct deft_error *error) {
-    return deft_step(runtime(sync), out, error);
+    return turn(through(sync), deft_step, out, error);
 }
 
 static enum deft_status drain_deft(struct sync *sync, struct deft_update *out,
                                    struct deft_error *error) {
-    return deft_drain(runtime(sync), out, error);
+    return turn(through(sync), deft_drain, out, error);
 }
 
 static void stop_request_deft(struct sync *sync) {
@@ -127,6 +197,10 @@ static void stop_request_deft(struct sync *sync) {
 
 static void stats_deft(const struct sync *sync, struct deft_stats *out) {
     deft_stats(runtime(sync), out);
+}
+
+static const char *notice_deft(const struct sync *sync) {
+    return deft_notice(runtime(sync));
 }
 
 static uint64_t parameters_hash_deft(const struct sync *sync) {
@@ -145,6 +219,7 @@ const struct sync_ops sync_deft = {
     .drain = drain_deft,
     .stop_request = stop_request_deft,
     .stats = stats_deft,
+    .notice = notice_deft,
     .parameters_hash = parameters_hash_deft,
     .close = close_deft,
 };

@@ -11,6 +11,7 @@
 #include "optimizer.h"
 #include "stop_signal.h"
 #include "sync.h"
+#include "train_device.h"
 #include "train_loop.h"
 #include "train_options.h"
 #include "train_report.h"
@@ -40,6 +41,11 @@ static void trainer_done(struct trainer *trainer) {
     data_done(&trainer->training);
 }
 
+static bool is_set(const char *variable) {
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0';
+}
+
 static enum deft_status describe_to_deft(struct trainer *trainer, struct deft_error *error) {
     const struct train_options *o = &trainer->options;
     enum deft_status status = deft_options_init(&trainer->deft, error);
@@ -53,6 +59,12 @@ static enum deft_status describe_to_deft(struct trainer *trainer, struct deft_er
                                                           : o->optimizer.momentum);
         trainer->deft.learning_rate = o->learning_rate;
         trainer->deft.batch_per_rank = o->batch;
+        if (o->device != NULL) {
+            trainer->deft.device = o->device;
+        }
+        if (train_device_is_cuda(trainer->deft.device) && !is_set("DEFT_LINKS")) {
+            trainer->deft.links = "nccl"; /* as in PyTorch; Gloo takes its place where it is not */
+        }
     }
     return status;
 }
@@ -127,6 +139,14 @@ static enum deft_status write_results(const struct trainer *trainer,
     return status;
 }
 
+/* What was asked for and is not used, once for all ranks. */
+static void tell_notice(const struct trainer *trainer) {
+    const struct sync_ops *ops = trainer->sync->ops;
+    if (trainer->deft.rank == 0 && ops->notice != NULL && ops->notice(trainer->sync)[0] != '\0') {
+        (void)fprintf(stderr, "deft-train: %s\n", ops->notice(trainer->sync));
+    }
+}
+
 static enum deft_status train(struct trainer *trainer, struct deft_error *error) {
     const struct train_options *o = &trainer->options;
     struct train_loop loop = {
@@ -157,6 +177,7 @@ static enum deft_status train(struct trainer *trainer, struct deft_error *error)
     }
     if (status == DEFT_OK) {
         loop.sync = trainer->sync;
+        tell_notice(trainer);
         stop_signal_install(trainer->sync);
         status = train_loop_run(&loop, &outcome, error);
     }

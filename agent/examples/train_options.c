@@ -24,6 +24,7 @@ enum key {
     KEY_SEED,
     KEY_DATA,
     KEY_SYNC,
+    KEY_DEVICE,
     KEY_RULE_FREE,
     KEY_LIMIT_ITERATIONS,
     KEY_EVAL_EVERY,
@@ -51,6 +52,12 @@ static const struct argp_option option_table[] = {
     {"sync", KEY_SYNC, "NAME", 0,
      "deft: average through libdeft; none: each rank trains alone on its share, the floor that "
      "no communication can beat (deft)",
+     3},
+    {"device", KEY_DEVICE, "NAME", 0,
+     "Where libdeft finds gradients and parameters: cpu, cuda or cuda:NUMBER. Forward, backward "
+     "and "
+     "the optimizer stay on the host, with copies to and fro: it exercises the path of GPUs and "
+     "makes nothing faster (DEFT_DEVICE, else cpu)",
      3},
     {"rule-free", KEY_RULE_FREE, NULL, 0,
      "Keep the parameters from libdeft: only rules that average gradients can run", 3},
@@ -106,12 +113,28 @@ static int parse_either(struct argp_state *state, const char *option, const char
     return strcmp(text, second) == 0;
 }
 
+static const char *parse_device(struct argp_state *state, const char *text) {
+    static const char prefix[] = "cuda:";
+    bool is_numbered = strncmp(text, prefix, strlen(prefix)) == 0;
+    const char *number = text + strlen(prefix);
+
+    if (strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0 &&
+        (!is_numbered || number[0] == '\0' || number[strspn(number, "0123456789")] != '\0')) {
+        argp_error(state, "--device is '%s', but cpu, cuda or cuda:NUMBER is expected", text);
+    }
+    return text;
+}
+
 static void parse_finish(struct argp_state *state, struct train_options *o) {
     if (o->learning_rate <= 0.0) {
         o->learning_rate = o->optimizer.kind == OPTIMIZER_ADAMW ? 0.001 : 0.1;
     }
     if (o->gradients_only && strcmp(o->sync->name, "deft") != 0) {
         argp_error(state, "--rule-free says what libdeft may do, which --sync %s does not use",
+                   o->sync->name);
+    }
+    if (o->device != NULL && strcmp(o->device, "cpu") != 0 && strcmp(o->sync->name, "deft") != 0) {
+        argp_error(state, "--device %s is for libdeft, which --sync %s does not use", o->device,
                    o->sync->name);
     }
 }
@@ -175,6 +198,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
         if (o->sync == NULL) {
             argp_error(state, "--sync is '%s', but deft or none is expected", text);
         }
+        break;
+    case KEY_DEVICE:
+        o->device = parse_device(state, text);
         break;
     case KEY_RULE_FREE:
         o->gradients_only = true;

@@ -24,6 +24,7 @@ struct train_options {
     uint64_t seed;
     const char *data_dir;
     const struct sync_ops *sync;
+    const char *device; /* as in deft_options; NULL: DEFT_DEVICE's */
     bool gradients_only;
     uint32_t limit_iterations; /* 0: all epochs */
     uint32_t eval_every;       /* epochs between evaluations; 0: at the end only */

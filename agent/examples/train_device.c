@@ -1,0 +1,250 @@
+#include "train_device.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* From CUDA's headers, which need not be there to build this. */
+#define CUDA_SUCCESS             0u
+#define CUDA_OUT_OF_MEMORY       2u
+#define CUDA_TO_DEVICE           1u
+#define CUDA_TO_HOST             2u
+#define CUDA_STREAM_NON_BLOCKING 1u /* the default stream does not wait for it, nor it for that */
+struct CUstream_st;
+
+struct train_cuda {
+    const char *(*error_string)(unsigned code);
+    unsigned (*set_device)(int device);
+    unsigned (*malloc)(void **out, size_t n_bytes);
+    unsigned (*free)(void *memory);
+    unsigned (*host_alloc)(void **out, size_t n_bytes, unsigned flags);
+    unsigned (*free_host)(void *memory);
+    unsigned (*memcpy_async)(void *into, const void *from, size_t n_bytes, unsigned kind,
+                             struct CUstream_st *stream);
+    unsigned (*stream_create)(struct CUstream_st **out, unsigned flags, int priority);
+    unsigned (*stream_destroy)(struct CUstream_st *stream);
+    unsigned (*stream_synchronize)(struct CUstream_st *stream);
+};
+
+struct train_device {
+    struct train_cuda cuda;
+    const struct mlp *mlp;
+    struct CUstream_st *stream;
+    float *parameters; /* device, laid out as the network's; NULL with gradients_only */
+    float *gradients;  /* device, likewise */
+    float *landed;     /* pinned, likewise: what was handed out */
+    void **handed;     /* [n_tensors] into `landed`, or NULL */
+    bool is_moved;     /* the host's parameters are ahead of the device's */
+};
+
+bool train_device_is_cuda(const char *device) {
+    return device != NULL && strncmp(device, "cuda", 4) == 0;
+}
+
+/* --- CUDA's runtime --------------------------------------------------------------------------- */
+
+/* The copy that libdeft works with: it is loaded, so nothing is looked for. */
+static void *find_cuda(void) {
+    static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"};
+    const char *wished = getenv("DEFT_CUDART");
+    void *library = NULL;
+    if (wished != NULL && wished[0] != '\0') {
+        return dlopen(wished, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && library == NULL; i++) {
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    }
+    return library;
+}
+
+static enum deft_status load_cuda(struct train_cuda *out, struct deft_error *error) {
+    static const struct {
+        const char *name;
+        size_t offset;
+    } symbols[] = {
+        {"cudaGetErrorString", offsetof(struct train_cuda, error_string)},
+        {"cudaSetDevice", offsetof(struct train_cuda, set_device)},
+        {"cudaMalloc", offsetof(struct train_cuda, malloc)},
+        {"cudaFree", offsetof(struct train_cuda, free)},
+        {"cudaHostAlloc", offsetof(struct train_cuda, host_alloc)},
+        {"cudaFreeHost", offsetof(struct train_cuda, free_host)},
+        {"cudaMemcpyAsync", offsetof(struct train_cuda, memcpy_async)},
+        {"cudaStreamCreateWithPriority", offsetof(struct train_cuda, stream_create)},
+        {"cudaStreamDestroy", offsetof(struct train_cuda, stream_destroy)},
+        {"cudaStreamSynchronize", offsetof(struct train_cuda, stream_synchronize)},
+    };
+    void *library = find_cuda();
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *address = library != NULL ? dlsym(library, symbols[i].name) : NULL;
+        if (address == NULL) {
+            return deft_fail(error, DEFT_UNSUPPORTED, 0,
+                             "CUDA's runtime, as libdeft has loaded it, offers no %s",
+                             symbols[i].name);
+        }
+        memcpy((uint8_t *)out + symbols[i].offset, &address, sizeof(address));
+    }
+    return DEFT_OK;
+}
+
+static enum deft_status check(const struct train_device *device, const char *call, unsigned code,
+                              struct deft_error *error) {
+    if (code == CUDA_SUCCESS) {
+        return DEFT_OK;
+    }
+    return deft_fail(error, code == CUDA_OUT_OF_MEMORY ? DEFT_NO_MEMORY : DEFT_IO, (int32_t)code,
+                     "CUDA: %s failed: %s", call, device->cuda.error_string(code));
+}
+
+/* --- open and close --------------------------------------------------------------------------- */
+
+static enum deft_status make(struct train_device *device, const char *name, bool gradients_only,
+                             struct deft_error *error) {
+    const struct train_cuda *cuda = &device->cuda;
+    size_t n_bytes = (size_t)device->mlp->n_parameters * sizeof(float);
+    const char *colon = strchr(name, ':');
+    void *memory = NULL;
+    enum deft_status status = DEFT_OK;
+
+    if (colon != NULL) {
+        int number = (int)strtol(colon + 1, NULL, 10); /* deft_open has looked at it */
+        status = check(device, "cudaSetDevice", cuda->set_device(number), error);
+    }
+    if (status == DEFT_OK) {
+        status = check(device, "cudaStreamCreateWithPriority",
+                       cuda->stream_create(&device->stream, CUDA_STREAM_NON_BLOCKING, 0), error);
+    }
+    if (status == DEFT_OK) {
+        status = check(device, "cudaMalloc", cuda->malloc(&memory, n_bytes), error);
+        device->gradients = status == DEFT_OK ? memory : NULL;
+    }
+    if (status == DEFT_OK && !gradients_only) {
+        status = check(device, "cudaMalloc", cuda->malloc(&memory, n_bytes), error);
+        device->parameters = status == DEFT_OK ? memory : NULL;
+    }
+    if (status == DEFT_OK) {
+        status = check(device, "cudaHostAlloc", cuda->host_alloc(&memory, n_bytes, 0), error);
+        device->landed = status == DEFT_OK ? memory : NULL;
+    }
+    return status;
+}
+
+enum deft_status train_device_open(const char *device, const struct mlp *mlp, bool gradients_only,
+                                   struct train_device **out, struct deft_error *error) {
+    struct train_device *self = calloc(1, sizeof(*self));
+    enum deft_status status;
+
+    if (self != NULL) {
+        self->mlp = mlp;
+        self->is_moved = true;
+        self->handed = calloc(mlp->n_tensors, sizeof(*self->handed));
+    }
+    if (self == NULL || self->handed == NULL) {
+        free(self);
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a table of %u tensors",
+                         mlp->n_tensors);
+    }
+    status = load_cuda(&self->cuda, error);
+    if (status == DEFT_OK) {
+        status = make(self, device, gradients_only, error);
+    }
+    if (status != DEFT_OK) {
+        train_device_close(self);
+        return status;
+    }
+    *out = self;
+    return DEFT_OK;
+}
+
+void train_device_close(struct train_device *device) {
+    if (device == NULL) {
+        return;
+    }
+    /* Whatever was made was made by functions that are there. */
+    if (device->landed != NULL) {
+        (void)device->cuda.free_host(device->landed);
+    }
+    if (device->parameters != NULL) {
+        (void)device->cuda.free(device->parameters);
+    }
+    if (device->gradients != NULL) {
+        (void)device->cuda.free(device->gradients);
+    }
+    if (device->stream != NULL) {
+        (void)device->cuda.stream_destroy(device->stream);
+    }
+    free(device->handed);
+    free(device);
+}
+
+/* --- copies ----------------------------------------------------------------------------------- */
+
+void *train_device_stream(const struct train_device *device) {
+    return device->stream;
+}
+
+static size_t place_of(const struct train_device *device, uint32_t tensor) {
+    return (size_t)(device->mlp->tensors[tensor].parameters - device->mlp->parameters);
+}
+
+void *train_device_parameters(const struct train_device *device, uint32_t tensor) {
+    return device->parameters != NULL ? device->parameters + place_of(device, tensor) : NULL;
+}
+
+static enum deft_status copy(const struct train_device *device, void *into, const void *from,
+                             uint64_t n_floats, unsigned kind, struct deft_error *error) {
+    return check(device, "cudaMemcpyAsync",
+                 device->cuda.memcpy_async(into, from, (size_t)n_floats * sizeof(float), kind,
+                                           device->stream),
+                 error);
+}
+
+enum deft_status train_device_push(struct train_device *device, struct deft_error *error) {
+    if (device->parameters == NULL || !device->is_moved) {
+        return DEFT_OK;
+    }
+    device->is_moved = false;
+    return copy(device, device->parameters, device->mlp->parameters, device->mlp->n_parameters,
+                CUDA_TO_DEVICE, error);
+}
+
+enum deft_status train_device_gradient(struct train_device *device, uint32_t tensor,
+                                       const float *gradient, void **out,
+                                       struct deft_error *error) {
+    float *into = device->gradients + place_of(device, tensor);
+    enum deft_status status =
+        copy(device, into, gradient, device->mlp->tensors[tensor].elements, CUDA_TO_DEVICE, error);
+    if (status == DEFT_OK) {
+        *out = into;
+    }
+    return status;
+}
+
+enum deft_status train_device_fetch(struct train_device *device, struct deft_update *update,
+                                    struct deft_error *error) {
+    const struct mlp *mlp = device->mlp;
+    enum deft_status status = DEFT_OK;
+
+    if (device->parameters != NULL) {
+        status = copy(device, mlp->parameters, device->parameters, mlp->n_parameters, CUDA_TO_HOST,
+                      error);
+    }
+    if (update->action != DEFT_DONE) {
+        for (uint32_t t = 0; t < mlp->n_tensors && status == DEFT_OK; t++) {
+            float *into = device->landed + place_of(device, t);
+            device->handed[t] = update->gradients[t] != NULL ? into : NULL;
+            if (update->gradients[t] != NULL) {
+                status = copy(device, into, update->gradients[t], mlp->tensors[t].elements,
+                              CUDA_TO_HOST, error);
+            }
+        }
+        device->is_moved = true;
+    }
+    if (status == DEFT_OK) {
+        status = check(device, "cudaStreamSynchronize",
+                       device->cuda.stream_synchronize(device->stream), error);
+    }
+    if (status == DEFT_OK && update->action != DEFT_DONE) {
+        update->gradients = device->handed;
+    }
+    return status;
+}
