@@ -12,6 +12,7 @@
 #define CUDA_STREAM_NON_BLOCKING 1u /* the default stream does not wait for it, nor it for that */
 struct CUstream_st;
 
+/* Members are functions, and nothing else. */
 struct train_cuda {
     const char *(*error_string)(unsigned code);
     unsigned (*set_device)(int device);
@@ -58,31 +59,27 @@ static void *find_cuda(void) {
 }
 
 static enum deft_status load_cuda(struct train_cuda *out, struct deft_error *error) {
-    static const struct {
-        const char *name;
-        size_t offset;
-    } symbols[] = {
-        {"cudaGetErrorString", offsetof(struct train_cuda, error_string)},
-        {"cudaSetDevice", offsetof(struct train_cuda, set_device)},
-        {"cudaMalloc", offsetof(struct train_cuda, malloc)},
-        {"cudaFree", offsetof(struct train_cuda, free)},
-        {"cudaHostAlloc", offsetof(struct train_cuda, host_alloc)},
-        {"cudaFreeHost", offsetof(struct train_cuda, free_host)},
-        {"cudaMemcpyAsync", offsetof(struct train_cuda, memcpy_async)},
-        {"cudaStreamCreateWithPriority", offsetof(struct train_cuda, stream_create)},
-        {"cudaStreamDestroy", offsetof(struct train_cuda, stream_destroy)},
-        {"cudaStreamSynchronize", offsetof(struct train_cuda, stream_synchronize)},
+    static const char *const names[] = {
+        /* as the members of the table */
+        "cudaGetErrorString", "cudaSetDevice",
+        "cudaMalloc",         "cudaFree",
+        "cudaHostAlloc",      "cudaFreeHost",
+        "cudaMemcpyAsync",    "cudaStreamCreateWithPriority",
+        "cudaStreamDestroy",  "cudaStreamSynchronize",
     };
+    void *addresses[sizeof(names) / sizeof(names[0])];
     void *library = find_cuda();
-    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-        void *address = library != NULL ? dlsym(library, symbols[i].name) : NULL;
-        if (address == NULL) {
-            return deft_fail(error, DEFT_UNSUPPORTED, 0,
-                             "CUDA's runtime, as libdeft has loaded it, offers no %s",
-                             symbols[i].name);
+    _Static_assert(sizeof(addresses) == sizeof(*out), "one address per member");
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        addresses[i] = library != NULL ? dlsym(library, names[i]) : NULL;
+        if (addresses[i] == NULL) {
+            (void)deft_fail(error, DEFT_UNSUPPORTED, 0,
+                            "CUDA's runtime, as libdeft has loaded it, offers no %s", names[i]);
+            return DEFT_UNSUPPORTED;
         }
-        memcpy((uint8_t *)out + symbols[i].offset, &address, sizeof(address));
     }
+    memcpy(out, addresses, sizeof(*out));
     return DEFT_OK;
 }
 
