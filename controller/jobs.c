@@ -13,13 +13,14 @@
  */
 
 /* Decisions go before all else, in their order: one takes a commit, while a search may take as long
- * as a hundred of them, and ranks wait for what was decided. */
-void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
-                const struct tuner_decision *decision) {
+ * as a hundred of them, and ranks wait for what was decided. 0: there is no memory, which is
+ * logged. */
+static int jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
+                      const struct tuner_decision *decision) {
     struct jobs_task *task = calloc(1, sizeof(*task));
     if (task == NULL) {
         log_line(jobs->options.log, LOG_LEVEL_ERROR, "no memory to carry a decision out");
-        return;
+        return 0;
     }
     task->kind = kind;
     task->id = id;
@@ -38,6 +39,18 @@ void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
         jobs->last = &task->next;
     }
     (void)pthread_cond_signal(&jobs->work);
+    return 1;
+}
+
+void jobs_live_changed(struct jobs *jobs, struct jobs_live *live) {
+    live->changing = live->changing || jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+}
+
+static void jobs_enact(struct jobs *jobs, const struct jobs_live *live,
+                       const struct tuner_decision *decision) {
+    if (decision->kind != TUNER_NOTHING) {
+        (void)jobs_queue(jobs, JOBS_ENACT, live->id, decision);
+    }
 }
 
 void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
@@ -46,12 +59,9 @@ void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
         return; /* its ranks are gone, or belong to another start by now */
     }
     if (decision->kind == TUNER_SOLVE) {
-        if (!live->solving) {
-            live->solving = 1;
-            jobs_queue(jobs, JOBS_SOLVE, live->id, NULL);
-        }
-    } else if (decision->kind != TUNER_NOTHING) {
-        jobs_queue(jobs, JOBS_ENACT, live->id, decision);
+        live->solving = live->solving || jobs_queue(jobs, JOBS_SOLVE, live->id, NULL);
+    } else {
+        jobs_enact(jobs, live, decision);
     }
 }
 
@@ -61,6 +71,7 @@ void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
 static enum deft_status jobs_load(struct jobs *jobs, struct deft_error *error) {
     int64_t *ids = NULL;
     size_t n = 0;
+    size_t n_taken = 0;
     enum deft_status status =
         store_read_open(jobs->options.store, JOBS_MAX_LOADED, &ids, &n, error);
     for (size_t i = 0; i < n && status == DEFT_OK; i++) {
@@ -68,13 +79,15 @@ static enum deft_status jobs_load(struct jobs *jobs, struct deft_error *error) {
         struct jobs_live *live = NULL;
         if (jobs_live_load(jobs, ids[i], &live, &why) == DEFT_OK) {
             jobs_live_add(jobs, live);
+            n_taken++;
         } else {
             log_line(jobs->options.log, LOG_LEVEL_WARNING, "incarnation i%lld is left out: %s",
                      (long long)ids[i], why.text);
         }
     }
     if (status == DEFT_OK && n > 0) {
-        log_line(jobs->options.log, LOG_LEVEL_INFO, "%zu running jobs were taken up again", n);
+        log_line(jobs->options.log, LOG_LEVEL_INFO, "%zu running jobs were taken up again",
+                 n_taken);
     }
     free(ids);
     return status;
@@ -181,7 +194,7 @@ static void jobs_supersede(struct jobs *jobs, const struct jobs_live *newest) {
          live = live->next_named) {
         if (live->id < newest->id && !live->is_superseded && strcmp(live->job, newest->job) == 0) {
             live->is_superseded = 1;
-            jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+            jobs_live_changed(jobs, live);
         }
     }
 }
@@ -224,7 +237,7 @@ static enum deft_status jobs_take_registration(struct jobs_registering *register
         if (write->has_older) {
             jobs_supersede(jobs, live);
         }
-        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+        jobs_live_changed(jobs, live);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     log_line(jobs->options.log, LOG_LEVEL_INFO,
@@ -369,9 +382,8 @@ static void jobs_take_event(struct jobs *jobs, struct jobs_live *live,
             live->ends[event->rank] = failed ? 2 : 1;
             live->n_ended++;
         }
-        if (live->n_ended == live->registration.n_ranks && !live->closing) {
-            live->closing = 1;
-            jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+        if (live->n_ended == live->registration.n_ranks) {
+            jobs_live_changed(jobs, live);
         }
     }
 }
@@ -410,9 +422,7 @@ static void jobs_let_go(struct jobs *jobs, struct jobs_live *live) {
     struct tuner_decision decision = {0};
     if (live->tuner.state.mode != TUNER_OFF && jobs_live_is_watched(live)) {
         tuner_leave(&live->tuner, "the job has started anew", &decision);
-        if (decision.kind != TUNER_NOTHING) {
-            jobs_queue(jobs, JOBS_ENACT, live->id, &decision);
-        }
+        jobs_enact(jobs, live, &decision);
     }
 }
 
@@ -427,7 +437,7 @@ static void jobs_report_done(struct store_write *write, enum deft_status status,
             live->heard_ns = clock_monotonic_ns();
             live->updated_ns = pending->write.now_ns;
             if (strcmp(live->state, "lost") == 0 && !live->is_superseded) {
-                jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+                jobs_live_changed(jobs, live);
             }
             if (pending->write.is_fresh) {
                 jobs_take_report(jobs, live, &pending->write.report);
@@ -441,6 +451,17 @@ static void jobs_report_done(struct store_write *write, enum deft_status status,
     pending->done(pending->context, status, pending->write.committed_seq, error);
     wire_report_done(&pending->write.report);
     free(pending);
+}
+
+/* Roughly. */
+static size_t jobs_report_bytes(const struct wire_report *report) {
+    size_t n = report->n_iterations * sizeof(*report->iterations) +
+               report->n_ops * sizeof(*report->ops) + report->n_events * sizeof(*report->events) +
+               report->n_readiness * sizeof(*report->readiness);
+    for (uint32_t i = 0; i < report->n_readiness; i++) {
+        n += report->readiness[i].n_offsets * sizeof(int64_t);
+    }
+    return n;
 }
 
 enum deft_status jobs_report(struct jobs *jobs, int64_t incarnation, struct wire_report *report,
@@ -461,10 +482,7 @@ enum deft_status jobs_report(struct jobs *jobs, int64_t incarnation, struct wire
     }
     store_report_init(&pending->write);
     pending->write.write.done = jobs_report_done;
-    pending->write.write.n_bytes =
-        sizeof(*pending) + report->n_iterations * sizeof(*report->iterations) +
-        report->n_ops * sizeof(*report->ops) + report->n_events * sizeof(*report->events) +
-        (size_t)report->n_readiness * sizeof(int64_t);
+    pending->write.write.n_bytes = sizeof(*pending) + jobs_report_bytes(report);
     pending->write.incarnation = incarnation;
     pending->write.now_ns = clock_wall_ns();
     pending->write.report = *report;

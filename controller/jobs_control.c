@@ -41,7 +41,7 @@ enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mo
         tuner_set_mode(&live->tuner, mode, &decision);
         jobs_live_decided(jobs, live, &decision);
         jobs_live_send_mode(live);
-        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+        jobs_live_changed(jobs, live);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: mode is %s now", job,
@@ -73,7 +73,7 @@ enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
     struct jobs_live *live = jobs_live_find_job(jobs, job);
     if (live != NULL) {
         live->tuner.quantify.limits = *limits;
-        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+        jobs_live_changed(jobs, live);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: merge is at most %u and delay %u now", job,

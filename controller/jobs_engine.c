@@ -18,18 +18,22 @@ static const char *engine_state(const struct jobs_live *live) {
     return memchr(live->ends, 2, live->registration.n_ranks) != NULL ? "failed" : "finished";
 }
 
-/* Brings the recorded state up to date and lets go of what has ended. */
+/* Brings the recorded state up to date and lets go of what has ended. What the database refuses now
+ * is tried again with every tick, and logged once. */
 static void engine_record_state(struct jobs *jobs, int64_t id) {
     struct jobs_change change;
     struct deft_error error = {0};
     enum deft_status status = DEFT_OK;
     int changed = 0;
+    int is_again = 0;
     int ended = 0; /* as recorded here: the last rank may end while this is being written */
     jobs_change_init(&change);
     (void)pthread_mutex_lock(&jobs->lock);
     struct jobs_live *live = jobs_live_find(jobs, id);
     if (live != NULL) {
         ended = live->n_ended == live->registration.n_ranks;
+        live->changing = 0; /* what changes from here on is another change */
+        is_again = live->is_unrecorded;
         changed = strcmp(live->state, engine_state(live)) != 0;
         (void)snprintf(live->state, sizeof(live->state), "%s", engine_state(live));
         status = jobs_change_snapshot(live, &change, &error);
@@ -42,21 +46,24 @@ static void engine_record_state(struct jobs *jobs, int64_t id) {
         log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s is %s", change.job, change.id_text,
                  change.state);
     }
-    if (status != DEFT_OK) {
+    if (status != DEFT_OK && !is_again) {
         log_line(jobs->options.log, LOG_LEVEL_ERROR, "job %s: its state was not recorded: %s",
                  change.job, error.text);
     }
     (void)pthread_mutex_lock(&jobs->lock);
     live = jobs_live_find(jobs, id);
-    if (live != NULL && ended) {
-        jobs_live_remove(jobs, live);
+    if (live != NULL) {
+        live->is_unrecorded = status != DEFT_OK && status != DEFT_NOT_FOUND;
+        if (ended && !live->is_unrecorded) {
+            jobs_live_remove(jobs, live);
+        }
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     jobs_change_done(&change);
 }
 
-/* Once a second: who has fallen silent, and who has been silent for so long that the database is
- * memory enough. With the lock held. */
+/* Once a second: who has fallen silent, whose state is still to be recorded, and who has been
+ * silent for so long that the database is memory enough. With the lock held. */
 static void engine_tick(struct jobs *jobs) {
     int64_t now = clock_monotonic_ns();
     for (size_t i = 0; i < JOBS_BUCKETS; i++) {
@@ -65,8 +72,8 @@ static void engine_tick(struct jobs *jobs) {
             struct jobs_live *next = live->next;
             int64_t silence = now - live->heard_ns;
             int running = strcmp(live->state, "running") == 0;
-            if (silence > JOBS_LOST_NS && running) {
-                jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+            if (live->is_unrecorded || (silence > JOBS_LOST_NS && running)) {
+                jobs_live_changed(jobs, live);
             } else if (silence > JOBS_FORGET_NS && !running && !live->solving) {
                 jobs_live_remove(jobs, live);
             }

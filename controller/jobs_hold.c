@@ -67,7 +67,7 @@ static void hold_take_pin(struct jobs *jobs, struct jobs_live *live, struct jobs
     if (live->pin.hash != 0) {
         tuner_set_hold(tuner, live->pin.hash, tuner->state.is_frozen);
     }
-    jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+    jobs_live_changed(jobs, live);
 }
 
 enum deft_status jobs_set_pin(struct jobs *jobs, const char *job, const char *plan,
@@ -133,7 +133,7 @@ enum deft_status jobs_set_frozen(struct jobs *jobs, const char *job, int frozen,
     struct jobs_live *live = jobs_live_find_job(jobs, job);
     if (live != NULL) {
         tuner_set_hold(&live->tuner, live->tuner.state.pin_hash, frozen != 0);
-        jobs_queue(jobs, JOBS_CHANGE, live->id, NULL);
+        jobs_live_changed(jobs, live);
     }
     (void)pthread_mutex_unlock(&jobs->lock);
     log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s", job,

@@ -35,7 +35,8 @@ struct jobs_live {
     int64_t coverage_ppm; /* 0: unknown */
     uint8_t *ends;        /* [n_ranks] 1: finished, 2: failed */
     uint32_t n_ended;
-    int closing;           /* its end is being recorded */
+    int changing;          /* a task that records its state is queued */
+    int is_unrecorded;     /* the database refused its state: it is written again */
     int is_superseded;     /* the job has started anew: it gets no plans any more */
     int has_looked;        /* for a plan of the past to begin with */
     struct jobs_offer pin; /* what the operator wants */
@@ -110,11 +111,11 @@ void jobs_live_view(const struct jobs_live *live, struct wire_job *out);
 int jobs_live_is_watched(struct jobs_live *live);
 /* malloc'ed; NULL when memory is short. */
 char *jobs_live_summary(const struct jobs_live *live);
+/* Its state is recorded soon, once however often this is called before. */
+void jobs_live_changed(struct jobs *jobs, struct jobs_live *live);
 /* Queues what a decision asks for. */
 void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
                        const struct tuner_decision *decision);
-void jobs_queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id,
-                const struct tuner_decision *decision);
 
 /* --- plans that were not searched for; in jobs_offer.c -----------------------------------------
  */
