@@ -367,7 +367,7 @@ static void a_killed_migration_leaves_a_whole_schema(void **unused) {
         store_world_stop(&world);
     }
     start_empty(&world);
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 30; round++) {
         store_world_remove_files(&world);
         make_old(&world, 1);
         fill(&world);
