@@ -1,12 +1,13 @@
+/* What operators set: defaults of new jobs, and of one job its mode, its limits, a plan that is
+ * pinned, that nothing else is looked for, and that it goes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/parse.h"
 #include "jobs_live.h"
-#include "tuning/profile_build.h"
 
-/* Largest page of a list. */
-#define CONTROL_MAX_PAGE 1000u
+#define CONTROL_HASH_DIGITS 16u
 
 void jobs_set_defaults(struct jobs *jobs, enum tuner_mode mode, const struct wire_limits *limits) {
     (void)pthread_mutex_lock(&jobs->lock);
@@ -15,23 +16,39 @@ void jobs_set_defaults(struct jobs *jobs, enum tuner_mode mode, const struct wir
     (void)pthread_mutex_unlock(&jobs->lock);
 }
 
-enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mode mode,
-                               const struct store_audit *audit, struct deft_error *error) {
-    struct store_change write;
+/* DEFT_NOT_FOUND: there is no such job. */
+static enum deft_status control_known(struct jobs *jobs, const char *job,
+                                      struct deft_error *error) {
     struct store_job known;
-    struct tuner_decision decision = {0};
     char *summary = NULL;
     enum deft_status status = store_read_job(jobs->options.store, job, &known, &summary, error);
     free(summary);
+    return status;
+}
+
+static enum deft_status control_write(struct jobs *jobs, struct store_change *write,
+                                      const char *job, const struct store_audit *audit,
+                                      struct deft_error *error) {
+    write->job = job;
+    write->audit = audit;
+    write->now_ns = clock_wall_ns();
+    return store_run(jobs->options.store, &write->write, error);
+}
+
+/* --- mode and limits ---------------------------------------------------------------------------
+ */
+
+enum deft_status jobs_set_mode(struct jobs *jobs, const char *job, enum tuner_mode mode,
+                               const struct store_audit *audit, struct deft_error *error) {
+    struct store_change write;
+    struct tuner_decision decision = {0};
+    enum deft_status status = control_known(jobs, job, error);
     if (status != DEFT_OK) {
         return status;
     }
     store_change_init(&write);
-    write.job = job;
     write.mode = tuner_mode_name(mode);
-    write.audit = audit;
-    write.now_ns = clock_wall_ns();
-    status = store_run(jobs->options.store, &write.write, error);
+    status = control_write(jobs, &write, job, audit, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -53,19 +70,13 @@ enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
                                  const struct wire_limits *limits, const struct store_audit *audit,
                                  struct deft_error *error) {
     struct store_change write;
-    struct store_job known;
-    char *summary = NULL;
-    enum deft_status status = store_read_job(jobs->options.store, job, &known, &summary, error);
-    free(summary);
+    enum deft_status status = control_known(jobs, job, error);
     if (status != DEFT_OK) {
         return status;
     }
     store_change_init(&write);
-    write.job = job;
     write.limits = limits;
-    write.audit = audit;
-    write.now_ns = clock_wall_ns();
-    status = store_run(jobs->options.store, &write.write, error);
+    status = control_write(jobs, &write, job, audit, error);
     if (status != DEFT_OK) {
         return status;
     }
@@ -80,6 +91,124 @@ enum deft_status jobs_set_limits(struct jobs *jobs, const char *job,
              limits->max_merge, limits->max_delay);
     return DEFT_OK;
 }
+
+/* --- pins --------------------------------------------------------------------------------------
+ */
+
+static int control_is_hash(const char *text) {
+    return strlen(text) == CONTROL_HASH_DIGITS &&
+           strspn(text, "0123456789abcdef") == CONTROL_HASH_DIGITS;
+}
+
+enum deft_status jobs_find_pin(struct jobs *jobs, const char *job, const char *plan,
+                               struct wire_pin *out, struct deft_error *error) {
+    char id[STORE_ID_BYTES] = "";
+    int64_t incarnation = 0;
+    uint64_t seq = 0;
+    if (control_is_hash(plan)) {
+        enum deft_status status =
+            store_read_plan_id(jobs->options.store, job, strtoull(plan, NULL, 16), id, error);
+        if (status != DEFT_OK) {
+            return status;
+        }
+    } else if (plan[0] != '\0') {
+        if (store_plan_id_parse(plan, &incarnation, &seq) != DEFT_OK) {
+            return deft_fail(error, DEFT_INVALID, 0,
+                             "plan: the id of a plan such as i7.3, its hash of 16 hexadecimal "
+                             "digits, or nothing was expected, not '%.64s'",
+                             plan);
+        }
+        store_plan_id_text(incarnation, seq, id);
+    }
+    memset(out, 0, sizeof(*out));
+    memcpy(out->plan, id, sizeof(id));
+    return DEFT_OK;
+}
+
+/* With the lock held: takes the offer over. Pinning the same plan again is insisting. */
+static void control_take_pin(struct jobs *jobs, struct jobs_live *live, struct jobs_offer *pin) {
+    struct tuner *tuner = &live->tuner;
+    jobs_offer_done(&live->pin);
+    live->pin = *pin;
+    memset(pin, 0, sizeof(*pin));
+    tuner_set_hold(tuner, 0, tuner->state.is_frozen);
+    if (live->pin.hash != 0) {
+        tuner_set_hold(tuner, live->pin.hash, tuner->state.is_frozen);
+    }
+    jobs_live_changed(jobs, live);
+}
+
+enum deft_status jobs_set_pin(struct jobs *jobs, const char *job, const char *plan,
+                              const struct store_audit *audit, struct wire_pin *out,
+                              struct deft_error *error) {
+    struct store_change write;
+    struct wire_pin found = {0};
+    struct jobs_offer pin = {0};
+    enum deft_status status = control_known(jobs, job, error);
+    if (status == DEFT_OK) {
+        status = jobs_find_pin(jobs, job, plan, &found, error);
+    }
+    if (status == DEFT_OK && found.plan[0] != '\0') {
+        status = jobs_offer_read(jobs->options.store, job, found.plan, &pin, error);
+    }
+    if (status == DEFT_OK && pin.text != NULL) {
+        (void)pthread_mutex_lock(&jobs->lock);
+        const struct jobs_live *live = jobs_live_find_job(jobs, job);
+        if (live != NULL) {
+            status = jobs_offer_check(&pin, &live->registration, error);
+        }
+        (void)pthread_mutex_unlock(&jobs->lock);
+    }
+    if (status == DEFT_OK) {
+        store_change_init(&write);
+        write.pin = found.plan;
+        status = control_write(jobs, &write, job, audit, error);
+    }
+    if (status == DEFT_OK) {
+        (void)pthread_mutex_lock(&jobs->lock);
+        struct jobs_live *live = jobs_live_find_job(jobs, job);
+        if (live != NULL) {
+            control_take_pin(jobs, live, &pin);
+        }
+        (void)pthread_mutex_unlock(&jobs->lock);
+        log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s is pinned now", job,
+                 found.plan[0] != '\0' ? found.plan : "no plan");
+        *out = found;
+    }
+    jobs_offer_done(&pin);
+    return status;
+}
+
+/* --- freezing ----------------------------------------------------------------------------------
+ */
+
+enum deft_status jobs_set_frozen(struct jobs *jobs, const char *job, int frozen,
+                                 const struct store_audit *audit, struct deft_error *error) {
+    struct store_change write;
+    enum deft_status status = control_known(jobs, job, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    store_change_init(&write);
+    write.frozen = frozen != 0;
+    status = control_write(jobs, &write, job, audit, error);
+    if (status != DEFT_OK) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&jobs->lock);
+    struct jobs_live *live = jobs_live_find_job(jobs, job);
+    if (live != NULL) {
+        tuner_set_hold(&live->tuner, live->tuner.state.pin_hash, frozen != 0);
+        jobs_live_changed(jobs, live);
+    }
+    (void)pthread_mutex_unlock(&jobs->lock);
+    log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: %s", job,
+             frozen ? "frozen, no plan is looked for" : "no longer frozen");
+    return DEFT_OK;
+}
+
+/* --- the end -----------------------------------------------------------------------------------
+ */
 
 enum deft_status jobs_remove(struct jobs *jobs, const char *job, const struct store_audit *audit,
                              struct deft_error *error) {
@@ -99,147 +228,4 @@ enum deft_status jobs_remove(struct jobs *jobs, const char *job, const struct st
     (void)pthread_mutex_unlock(&jobs->lock);
     log_line(jobs->options.log, LOG_LEVEL_INFO, "job %s: removed", job);
     return DEFT_OK;
-}
-
-/* --- views
- * ----------------------------------------------------------------------------------------- */
-
-/* 1 when the job is in memory, which knows better than its last summary. */
-static int control_view_live(struct jobs *jobs, const char *job, struct wire_job *out) {
-    (void)pthread_mutex_lock(&jobs->lock);
-    const struct jobs_live *live = jobs_live_find_job(jobs, job);
-    if (live != NULL) {
-        jobs_live_view(live, out);
-    }
-    (void)pthread_mutex_unlock(&jobs->lock);
-    return live != NULL;
-}
-
-/* A job whose first summary has not been written yet has an empty one. */
-static enum deft_status control_view_summary(const char *id, const char *summary,
-                                             struct wire_job *out, struct deft_error *error) {
-    if (summary[0] != '\0') {
-        return wire_job_decode(summary, strlen(summary), out, error);
-    }
-    static const char unknown[] = "{\"id\":\"\",\"state\":\"running\",\"mode\":\"observe\"}";
-    enum deft_status status = wire_job_decode(unknown, sizeof(unknown) - 1, out, error);
-    if (status == DEFT_OK) {
-        size_t n = strlen(id);
-        memcpy(out->id, id, n < sizeof(out->id) ? n + 1 : sizeof(out->id) - 1);
-    }
-    return status;
-}
-
-enum deft_status jobs_view(struct jobs *jobs, const char *job, struct wire_job *out,
-                           struct deft_error *error) {
-    struct store_job known;
-    char *summary = NULL;
-    if (control_view_live(jobs, job, out)) {
-        return DEFT_OK;
-    }
-    enum deft_status status = store_read_job(jobs->options.store, job, &known, &summary, error);
-    if (status == DEFT_OK) {
-        status = control_view_summary(job, summary, out, error);
-    }
-    if (status == DEFT_OK) { /* what an operator may have set since the job ended */
-        memcpy(out->mode, known.mode, sizeof(out->mode));
-        out->max_merge = known.limits.max_merge;
-        out->max_delay = known.limits.max_delay;
-        out->epsilon = known.limits.epsilon;
-        out->min_progress = known.limits.min_progress;
-        out->loss_floor = known.limits.loss_floor;
-        out->frozen = known.frozen;
-        memset(out->pin, 0, sizeof(out->pin));
-        memcpy(out->pin, known.pin, sizeof(known.pin));
-    }
-    free(summary);
-    return status;
-}
-
-struct control_list {
-    struct jobs *jobs;
-    struct wire_jobs *out;
-    uint32_t capacity;
-};
-
-static enum deft_status control_list_row(void *context, const char *id, const char *summary) {
-    struct control_list *list = context;
-    if (list->out->n_jobs == list->capacity) {
-        return DEFT_OK;
-    }
-    struct wire_job *job = &list->out->jobs[list->out->n_jobs];
-    if (control_view_live(list->jobs, id, job) ||
-        control_view_summary(id, summary, job, NULL) == DEFT_OK) {
-        list->out->n_jobs++;
-    }
-    return DEFT_OK;
-}
-
-enum deft_status jobs_list(struct jobs *jobs, const struct store_filter *filter,
-                           struct wire_jobs *out, struct deft_error *error) {
-    struct wire_jobs page = {0};
-    struct store_filter bounded = *filter;
-    if (bounded.limit > CONTROL_MAX_PAGE) {
-        bounded.limit = CONTROL_MAX_PAGE;
-    }
-    page.jobs = calloc(bounded.limit > 0 ? bounded.limit : 1, sizeof(*page.jobs));
-    if (page.jobs == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a list of jobs");
-    }
-    struct control_list list = {.jobs = jobs, .out = &page, .capacity = (uint32_t)bounded.limit};
-    enum deft_status status =
-        store_read_jobs(jobs->options.store, &bounded, control_list_row, &list, &page.total, error);
-    if (status != DEFT_OK) {
-        wire_jobs_done(&page);
-        return status;
-    }
-    *out = page;
-    return DEFT_OK;
-}
-
-/* --- for operators
- * ------------------------------------------------------------------------------------- */
-
-void jobs_metrics(struct jobs *jobs, struct jobs_metrics *out) {
-    (void)pthread_mutex_lock(&jobs->lock);
-    memcpy(out->n_decisions, jobs->n_decisions, sizeof(out->n_decisions));
-    out->silent_ns = clock_monotonic_ns() - jobs->round_ns;
-    out->n_tasks = 0;
-    for (const struct jobs_task *task = jobs->first; task != NULL; task = task->next) {
-        out->n_tasks++;
-    }
-    (void)pthread_mutex_unlock(&jobs->lock);
-}
-
-/* The lock is given up between buckets: reports do not wait for a whole scrape. */
-void jobs_each(struct jobs *jobs, jobs_each_fn found, void *context) {
-    struct wire_job view;
-    for (size_t i = 0; i < JOBS_BUCKETS; i++) {
-        (void)pthread_mutex_lock(&jobs->lock);
-        for (const struct jobs_live *live = jobs->buckets[i]; live != NULL; live = live->next) {
-            if (strcmp(live->state, "running") == 0 && !live->is_superseded) {
-                jobs_live_view(live, &view);
-                found(context, &view);
-            }
-        }
-        (void)pthread_mutex_unlock(&jobs->lock);
-    }
-}
-
-enum deft_status jobs_profile(struct jobs *jobs, int64_t incarnation, char **out,
-                              struct deft_error *error) {
-    struct dsched_profile profile = {0};
-    enum deft_status status = DEFT_NOT_FOUND;
-    (void)pthread_mutex_lock(&jobs->lock);
-    const struct jobs_live *live = jobs_live_find(jobs, incarnation);
-    if (live != NULL) {
-        status = profile_build(&live->registration, live->observe, &profile, error);
-    }
-    (void)pthread_mutex_unlock(&jobs->lock);
-    if (status == DEFT_OK) {
-        status = wire_profile_encode(&profile, out, error);
-        dsched_profile_done(&profile);
-        return status;
-    }
-    return store_read_profile(jobs->options.store, incarnation, out, error);
 }
