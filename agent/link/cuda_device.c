@@ -8,22 +8,9 @@
 #include <string.h>
 
 #include "link/cuda_copier.h"
+#include "link/cuda_figures.h"
 #include "link/cuda_ready.h"
 #include "link/device_kernels.h"
-
-/* Iterations whose figures are under way: a host is seldom further ahead of its device. */
-#define CUDA_N_FIGURES 8u
-
-#define CUDA_NS_PER_MS 1e6
-
-/* Figures of one iteration. */
-struct cuda_figures {
-    double *norms; /* pinned, [DEVICE_N_NORMS] */
-    cudaEvent_t stages[DEVICE_N_STAGES];
-    cudaEvent_t passed;
-    uint32_t stamped; /* bit per stage */
-    int is_pending;   /* `passed` has been recorded and not been seen */
-};
 
 struct cuda_device {
     struct device base;
@@ -33,10 +20,8 @@ struct cuda_device {
     cudaStream_t stream; /* the caller's */
     cudaStream_t upkeep; /* for new memory */
     cudaEvent_t changed; /* the end of the work on the stream before */
-    double *norms;       /* device, [DEVICE_N_NORMS] */
     void *scratch;       /* device */
-    struct cuda_figures figures[CUDA_N_FIGURES];
-    uint32_t present; /* whose iteration it is */
+    struct cuda_figures figures;
     struct cuda_ready ready;
     struct deft_error failure;
 };
@@ -147,7 +132,7 @@ static double cuda_copy(struct device *device, enum deft_dtype dtype, void *into
         int before = cuda_api_enter(&self->api, self->number);
         cuda_check_pass(self, "copy",
                         self->kernels->combine(&queue, (int)dtype, into, from, n, factor, 0,
-                                               &self->norms[norm]));
+                                               &self->figures.sums->norms[norm]));
         cuda_api_leave(&self->api, self->number, before);
     }
     return 0;
@@ -161,7 +146,7 @@ static double cuda_add(struct device *device, enum deft_dtype dtype, void *into,
         int before = cuda_api_enter(&self->api, self->number);
         cuda_check_pass(self, "add",
                         self->kernels->combine(&queue, (int)dtype, into, from, n, factor, 1,
-                                               &self->norms[norm]));
+                                               &self->figures.sums->norms[norm]));
         cuda_api_leave(&self->api, self->number, before);
     }
     return 0;
@@ -173,8 +158,9 @@ static double cuda_norm(struct device *device, enum deft_dtype dtype, const void
     if (cuda_is_fine(self)) {
         struct device_kernels_queue queue = cuda_queue(self);
         int before = cuda_api_enter(&self->api, self->number);
-        cuda_check_pass(self, "norm",
-                        self->kernels->norm(&queue, (int)dtype, x, n, &self->norms[norm]));
+        cuda_check_pass(
+            self, "norm",
+            self->kernels->norm(&queue, (int)dtype, x, n, &self->figures.sums->norms[norm]));
         cuda_api_leave(&self->api, self->number, before);
     }
     return 0;
@@ -287,22 +273,96 @@ static void cuda_use_stream(struct device *device, void *stream) {
     self->stream = stream;
 }
 
+/* --- averaged --------------------------------------------------------------------------------- */
+
+static void cuda_guard(struct device *device, const struct device_averaged_gradient *gradients,
+                       uint32_t n_gradients, int begins) {
+    struct cuda_device *self = cuda_of(device);
+    struct cuda_figures_sums *sums = self->figures.sums;
+    if (cuda_is_fine(self)) {
+        struct device_kernels_queue queue = cuda_queue(self);
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check_pass(self, "guard",
+                        self->kernels->guard(&queue, gradients, n_gradients, begins,
+                                             &sums->norms[DEVICE_NORM_LOCAL],
+                                             &sums->notes.generation_is_bad));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+}
+
+static int cuda_judge(struct device *device, enum deft_dtype dtype, const void *landed,
+                      int counts) {
+    struct cuda_device *self = cuda_of(device);
+    if (cuda_is_fine(self)) {
+        struct device_kernels_queue queue = cuda_queue(self);
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check_pass(
+            self, "judge",
+            self->kernels->judge(&queue, (int)dtype, landed, counts, &self->figures.sums->notes));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+    return 0;
+}
+
+static void cuda_average(struct device *device, enum deft_dtype dtype,
+                         const struct device_averaged *at, uint64_t n,
+                         struct device_averaged_sums *sums) {
+    struct cuda_device *self = cuda_of(device);
+    (void)sums;
+    if (cuda_is_fine(self)) {
+        struct device_kernels_queue queue = cuda_queue(self);
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check_pass(self, "average",
+                        self->kernels->average(&queue, (int)dtype, at, n, /* and _CHANGE */
+                                               &self->figures.sums->norms[DEVICE_NORM_MEAN],
+                                               &self->figures.sums->notes));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+}
+
+static void cuda_seal(struct device *device, enum deft_dtype dtype, void *sum, int is_bad) {
+    struct cuda_device *self = cuda_of(device);
+    (void)is_bad;
+    if (cuda_is_fine(self)) {
+        struct device_kernels_queue queue = cuda_queue(self);
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check_pass(self, "seal",
+                        self->kernels->seal(&queue, (int)dtype, sum, &self->figures.sums->notes));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+}
+
+static void cuda_purge(struct device *device, enum deft_dtype dtype, void *x, uint64_t n) {
+    struct cuda_device *self = cuda_of(device);
+    double *norm = &self->figures.sums->purged;
+    const struct device_averaged_gradient all = {.memory = x, .n_bytes = n * cuda_width(dtype)};
+    cuda_zero(device, norm, sizeof(*norm));
+    if (cuda_is_fine(self)) {
+        struct device_kernels_queue queue = cuda_queue(self);
+        int before = cuda_api_enter(&self->api, self->number);
+        cuda_check_pass(self, "norm", self->kernels->norm(&queue, (int)dtype, x, n, norm));
+        cuda_check_pass(self, "purge", self->kernels->guard(&queue, &all, 1, 1, norm, NULL));
+        cuda_api_leave(&self->api, self->number, before);
+    }
+}
+
 /* --- figures ---------------------------------------------------------------------------------- */
 
 static void cuda_stamp(struct device *device, enum device_stage stage) {
     struct cuda_device *self = cuda_of(device);
-    struct cuda_figures *figures = &self->figures[self->present];
     cuda_refuse_capture(self, self->stream);
-    cuda_record(self, figures->stages[stage]);
-    figures->stamped |= 1u << stage;
-    if (cuda_is_fine(self) && stage != DEVICE_FORWARD) {
-        int before = cuda_api_enter(&self->api, self->number);
-        cuda_check(self, "cudaEventRecord",
-                   stage == DEVICE_BACKWARD
-                       ? cuda_ready_begin(&self->ready, &self->api, self->stream)
-                       : cuda_ready_end(&self->ready, &self->api, self->stream));
-        cuda_api_leave(&self->api, self->number, before);
+    if (!cuda_is_fine(self)) {
+        return;
     }
+    int before = cuda_api_enter(&self->api, self->number);
+    cudaError_t code = cuda_figures_stamp(&self->figures, &self->api, self->stream, stage);
+    if (code == cudaSuccess && stage == DEVICE_BACKWARD) {
+        code = cuda_ready_begin(&self->ready, &self->api, self->stream);
+    } else if (code == cudaSuccess && stage == DEVICE_BOUNDARY) {
+        code = cuda_ready_end(&self->ready, &self->api, self->stream);
+    }
+    cuda_check(self, "cudaEventRecord", code);
+    cuda_api_leave(&self->api, self->number, before);
 }
 
 static void cuda_came(struct device *device, uint32_t tensor, uint32_t n_tensors) {
@@ -327,64 +387,19 @@ static int cuda_take_readiness(struct device *device, int64_t *offsets_ns) {
     return found;
 }
 
-static int64_t cuda_between_ns(const struct cuda_device *self, cudaEvent_t begin, cudaEvent_t end) {
-    float ms = 0;
-    if (self->api.event_elapsed_time(&ms, begin, end) != cudaSuccess || !(ms > 0)) {
-        return 0;
-    }
-    return (int64_t)((double)ms * CUDA_NS_PER_MS);
-}
-
-static void cuda_read_figures(const struct cuda_device *self, const struct cuda_figures *from,
-                              struct device_figures *out) {
-    memset(out, 0, sizeof(*out));
-    memcpy(out->norms, from->norms, sizeof(out->norms));
-    if (from->stamped == (1u << DEVICE_N_STAGES) - 1) {
-        out->forward_ns =
-            cuda_between_ns(self, from->stages[DEVICE_FORWARD], from->stages[DEVICE_BACKWARD]);
-        out->backward_ns =
-            cuda_between_ns(self, from->stages[DEVICE_BACKWARD], from->stages[DEVICE_BOUNDARY]);
-    }
-}
-
-/* The sums of this iteration go to the host, in order, and begin anew. */
-static void cuda_end_figures(struct cuda_device *self) {
-    struct cuda_figures *figures = &self->figures[self->present];
-    size_t n_bytes = DEVICE_N_NORMS * sizeof(double);
-    cuda_check(self, "cudaMemcpyAsync",
-               self->api.memcpy_async(figures->norms, self->norms, n_bytes, cudaMemcpyDeviceToHost,
-                                      self->stream));
-    cuda_check(self, "cudaMemsetAsync",
-               self->api.memset_async(self->norms, 0, n_bytes, self->stream));
-    cuda_record(self, figures->passed);
-    figures->is_pending = 1;
-    self->present = (self->present + 1) % CUDA_N_FIGURES;
-    /* Of a device that is further behind the oldest figures are lost. */
-    self->figures[self->present].is_pending = 0;
-    self->figures[self->present].stamped = 0;
-}
-
 static int cuda_collect(struct device *device, struct device_figures *out) {
     struct cuda_device *self = cuda_of(device);
+    const char *call = NULL;
     int found = 0;
     if (!cuda_is_fine(self)) {
         return 0;
     }
     int before = cuda_api_enter(&self->api, self->number);
-    cuda_end_figures(self);
-    for (uint32_t i = 1; i <= CUDA_N_FIGURES && cuda_is_fine(self); i++) { /* oldest first */
-        struct cuda_figures *figures = &self->figures[(self->present + i) % CUDA_N_FIGURES];
-        if (!figures->is_pending) {
-            continue;
-        }
-        cudaError_t code = self->api.event_query(figures->passed);
-        if (code == cudaErrorNotReady) {
-            break;
-        }
-        cuda_check(self, "cudaEventQuery", code);
-        cuda_read_figures(self, figures, out);
-        figures->is_pending = 0;
-        found = cuda_is_fine(self);
+    cudaError_t code = cuda_figures_end(&self->figures, &self->api, self->stream, &call);
+    cuda_check(self, call, code);
+    if (cuda_is_fine(self)) {
+        cuda_check(self, "cudaEventQuery",
+                   cuda_figures_take(&self->figures, &self->api, out, &found));
     }
     cuda_api_leave(&self->api, self->number, before);
     return found;
@@ -392,28 +407,16 @@ static int cuda_collect(struct device *device, struct device_figures *out) {
 
 /* --- open and close --------------------------------------------------------------------------- */
 
-static void cuda_destroy_event(const struct cuda_device *self, cudaEvent_t event) {
-    if (event != NULL) {
-        (void)self->api.event_destroy(event);
-    }
-}
-
 static void cuda_close(struct device *device) {
     struct cuda_device *self = cuda_of(device);
     if (self == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < CUDA_N_FIGURES; i++) {
-        struct cuda_figures *figures = &self->figures[i];
-        cuda_unpin(device, figures->norms);
-        cuda_destroy_event(self, figures->passed);
-        for (uint32_t s = 0; s < DEVICE_N_STAGES; s++) {
-            cuda_destroy_event(self, figures->stages[s]);
-        }
+    cuda_figures_done(&self->figures, &self->api, device);
+    if (self->changed != NULL) {
+        (void)self->api.event_destroy(self->changed);
     }
-    cuda_destroy_event(self, self->changed);
     cuda_ready_done(&self->ready, &self->api);
-    cuda_release(device, self->norms);
     cuda_release(device, self->scratch);
     if (self->upkeep != NULL) {
         (void)self->api.stream_destroy(self->upkeep);
@@ -452,24 +455,6 @@ static enum deft_status cuda_load_kernels(struct cuda_device *self, struct deft_
     return DEFT_OK;
 }
 
-static int cuda_make_figures(struct cuda_device *self) {
-    for (uint32_t i = 0; i < CUDA_N_FIGURES; i++) {
-        struct cuda_figures *figures = &self->figures[i];
-        figures->norms = cuda_pin(&self->base, DEVICE_N_NORMS * sizeof(double));
-        figures->passed = cuda_new_event(self, cudaEventDisableTiming);
-        if (figures->norms == NULL || figures->passed == NULL) {
-            return 0;
-        }
-        for (uint32_t s = 0; s < DEVICE_N_STAGES; s++) {
-            figures->stages[s] = cuda_new_event(self, cudaEventDefault);
-            if (figures->stages[s] == NULL) {
-                return 0;
-            }
-        }
-    }
-    return 1;
-}
-
 static enum deft_status cuda_make(struct cuda_device *self, int number, struct deft_error *error) {
     int n_devices = 0;
     cudaError_t code = self->api.get_device_count(&n_devices);
@@ -487,15 +472,15 @@ static enum deft_status cuda_make(struct cuda_device *self, int number, struct d
     }
     int before = cuda_api_enter(&self->api, self->number);
     code = self->api.stream_create_with_priority(&self->upkeep, cudaStreamNonBlocking, 0);
+    int has_figures =
+        code == cudaSuccess && cuda_figures_make(&self->figures, &self->api, &self->base);
     cuda_api_leave(&self->api, self->number, before);
     if (code != cudaSuccess) {
         return cuda_api_fail(&self->api, "cudaStreamCreateWithPriority", code, error);
     }
     self->changed = cuda_new_event(self, cudaEventDisableTiming);
-    self->norms = cuda_alloc(&self->base, DEVICE_N_NORMS * sizeof(double));
     self->scratch = cuda_alloc(&self->base, self->kernels->scratch_bytes);
-    if (self->changed == NULL || self->norms == NULL || self->scratch == NULL ||
-        !cuda_make_figures(self)) {
+    if (self->changed == NULL || self->scratch == NULL || !has_figures) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory or events on device cuda:%d",
                          self->number);
     }
@@ -514,6 +499,11 @@ static const struct device_ops cuda_ops = {
     .move = cuda_move,
     .zero = cuda_zero,
     .read = cuda_read,
+    .guard = cuda_guard,
+    .judge = cuda_judge,
+    .average = cuda_average,
+    .seal = cuda_seal,
+    .purge = cuda_purge,
     .mark_create = cuda_mark_create,
     .mark_destroy = cuda_mark_destroy,
     .mark = cuda_mark,

@@ -15,10 +15,17 @@
 #include <deft/deft.h>
 #include <deft/status.h>
 
+#include "link/device_averaged.h"
+
 struct device;
 
 /* Whose squared norm a pass adds to. */
-enum device_norm { DEVICE_NORM_LOCAL = 0, DEVICE_NORM_MEAN = 1, DEVICE_N_NORMS = 2 };
+enum device_norm {
+    DEVICE_NORM_LOCAL = 0,
+    DEVICE_NORM_MEAN = 1,
+    DEVICE_NORM_CHANGE = 2, /* averaged: this rank's share of what landed */
+    DEVICE_N_NORMS = 3
+};
 
 /* Stages of an iteration, in order. */
 enum device_stage {
@@ -30,9 +37,12 @@ enum device_stage {
 
 /* What is known of an iteration that the device has passed. */
 struct device_figures {
-    double norms[DEVICE_N_NORMS]; /* sums of squares; of the mean: since the iteration before */
+    double norms[DEVICE_N_NORMS]; /* sums of squares; of what landed: since the iteration before */
     int64_t forward_ns;           /* 0: unknown */
     int64_t backward_ns;
+    /* Averaged: generations that have landed since figures were told last. */
+    uint32_t n_applied;
+    uint32_t n_dropped;
 };
 
 struct device_ops {
@@ -60,6 +70,26 @@ struct device_ops {
     void (*zero)(struct device *device, void *into, size_t n_bytes);
     /* Bytes from the device to the host. Waits for them. */
     void (*read)(struct device *device, void *into, const void *from, size_t n_bytes);
+
+    /* Averaged. Before the own step of an iteration, all of whose gradients have been added to
+     * DEVICE_NORM_LOCAL: if that is not finite, the gradients, DEVICE_AVERAGED_MAX_GRADIENTS at
+     * most in a call, become zeros, and the generation counts as bad until an iteration `begins`
+     * another one. The host does nothing: who asks it knows the norm and makes no step. */
+    void (*guard)(struct device *device, const struct device_averaged_gradient *gradients,
+                  uint32_t n_gradients, int begins);
+    /* The mean of a bucket has landed, with its first element at `landed`: 1 when some rank has
+     * marked it. A device returns 0 and tells only its own passes of `average` until the next call;
+     * `counts`: and the figures, of the generation. */
+    int (*judge)(struct device *device, enum deft_dtype dtype, const void *landed, int counts);
+    /* Lands, then captures. Adds to `*sums`, or on the device to the norms. */
+    void (*average)(struct device *device, enum deft_dtype dtype, const struct device_averaged *at,
+                    uint64_t n, struct device_averaged_sums *sums);
+    /* A bucket whose first element is at `sum` has been captured: marks it when it `is_bad`, or
+     * when a device knows that: a change since the last call is not finite, or the generation
+     * counts as bad. */
+    void (*seal)(struct device *device, enum deft_dtype dtype, void *sum, int is_bad);
+    /* What is not all finite becomes zeros. */
+    void (*purge)(struct device *device, enum deft_dtype dtype, void *x, uint64_t n);
 
     /* A mark in the order of the work, for links to start behind. NULL on the host and when there
      * is no memory, which `failure` tells. */

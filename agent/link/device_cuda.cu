@@ -13,7 +13,7 @@ using namespace device_math;
 
 /* Sums of blocks, and how many have theirs. */
 struct Scratch {
-    double parts[max_blocks];
+    double parts[ChangeSums::n][max_blocks];
     unsigned n_done;
 };
 
@@ -41,35 +41,77 @@ __device__ double block_sum(double mine) {
     return mine;
 }
 
-/* Whichever block is last adds all parts up, in one order. */
-__device__ void add_to(double *sum, double mine, Scratch *scratch) {
+/* Whichever block is last adds all parts up, in one order: returns true in one thread of the grid,
+ * with the sums in `mine`. */
+template <unsigned N> __device__ bool add_up(double (&mine)[N], Scratch *scratch) {
     __shared__ bool is_last;
-    double part = block_sum(mine);
+    for (unsigned k = 0; k < N; k++) {
+        double part = block_sum(mine[k]);
+        if (threadIdx.x == 0) {
+            scratch->parts[k][blockIdx.x] = part;
+        }
+    }
     if (threadIdx.x == 0) {
-        scratch->parts[blockIdx.x] = part;
         __threadfence();
         is_last = atomicAdd(&scratch->n_done, 1u) == gridDim.x - 1;
     }
     __syncthreads();
     if (!is_last) {
-        return;
+        return false;
     }
     __threadfence();
-    double rest = 0;
-    for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) {
-        rest += __ldcg(&scratch->parts[b]);
+    for (unsigned k = 0; k < N; k++) {
+        double rest = 0;
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) {
+            rest += __ldcg(&scratch->parts[k][b]);
+        }
+        mine[k] = block_sum(rest);
     }
-    rest = block_sum(rest);
     if (threadIdx.x == 0) {
-        *sum += rest;
         scratch->n_done = 0;
     }
+    return threadIdx.x == 0;
 }
 
 template <typename T, typename Op>
 __global__ void __launch_bounds__(threads_per_block)
     pass_kernel(T *into, const T *from, uint64_t n, Op op, double *sum, Scratch *scratch) {
-    add_to(sum, pass(into, from, n, op, place()), scratch);
+    double mine[1] = {pass(into, from, n, op, place())};
+    if (add_up(mine, scratch)) {
+        *sum += mine[0];
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(threads_per_block)
+    average_kernel(const __grid_constant__ device_averaged at, uint64_t n, double *sums,
+                   device_kernels_notes *notes, Scratch *scratch) {
+    ChangeSums mine = average<T>(at, n, notes->is_dropped != 0, place());
+    if (add_up(mine.of, scratch)) {
+        note_change(mine, sums, notes);
+    }
+}
+
+template <typename T>
+__global__ void judge_kernel(const T *landed, bool counts, device_kernels_notes *notes) {
+    judge(landed, counts, notes);
+}
+
+template <typename T> __global__ void seal_kernel(T *sum, device_kernels_notes *notes) {
+    seal(sum, notes);
+}
+
+/* A row of blocks per gradient. */
+__global__ void __launch_bounds__(threads_per_block)
+    guard_kernel(const __grid_constant__ Guarded gradients, bool begins, const double *norm,
+                 uint32_t *bad) {
+    bool is = is_bad(*norm);
+    if (bad != nullptr && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) {
+        *bad = is || (!begins && *bad);
+    }
+    if (is) {
+        zero(gradients.at[blockIdx.y], place());
+    }
 }
 
 template <typename T>
@@ -165,12 +207,76 @@ int cast_all(const device_kernels_queue *queue, int into_dtype, void *into, int 
     });
 }
 
+/* As for_type, of the types that averaged has. */
+template <typename Body> int for_full_type(int dtype, Body body) {
+    return dtype == DEFT_F32   ? body(static_cast<float *>(nullptr))
+           : dtype == DEFT_F64 ? body(static_cast<double *>(nullptr))
+                               : static_cast<int>(cudaErrorInvalidValue);
+}
+
+int average_all(const device_kernels_queue *queue, int dtype, const device_averaged *at, uint64_t n,
+                double *sums, device_kernels_notes *notes) {
+    return for_full_type(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch(queue, [&](cudaStream_t stream) {
+            average_kernel<T><<<blocks_for(n, sizeof(T)), threads_per_block, 0, stream>>>(
+                *at, n, sums, notes, static_cast<Scratch *>(queue->scratch));
+        });
+    });
+}
+
+int judge_mean(const device_kernels_queue *queue, int dtype, const void *landed, int counts,
+               device_kernels_notes *notes) {
+    return for_full_type(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch(queue, [&](cudaStream_t stream) {
+            judge_kernel<<<1, 1, 0, stream>>>(static_cast<const T *>(landed), counts != 0, notes);
+        });
+    });
+}
+
+int seal_sum(const device_kernels_queue *queue, int dtype, void *sum, device_kernels_notes *notes) {
+    return for_full_type(dtype, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch(queue, [&](cudaStream_t stream) {
+            seal_kernel<<<1, 1, 0, stream>>>(static_cast<T *>(sum), notes);
+        });
+    });
+}
+
+int guard_all(const device_kernels_queue *queue, const device_averaged_gradient *gradients,
+              uint32_t n_gradients, int begins, const double *norm, uint32_t *bad) {
+    if (n_gradients > DEVICE_AVERAGED_MAX_GRADIENTS) {
+        return cudaErrorInvalidValue;
+    }
+    Guarded guarded = {};
+    for (uint32_t i = 0; i < n_gradients; i++) {
+        guarded.at[i] = gradients[i];
+    }
+    return launch(queue,
+                  [&](cudaStream_t stream) { /* one with nothing keeps `bad` */
+                                             dim3 grid(guard_blocks,
+                                                       n_gradients > 0 ? n_gradients : 1);
+                                             guard_kernel<<<grid, threads_per_block, 0, stream>>>(
+                                                 guarded, begins != 0, norm, bad);
+                  });
+}
+
 const char *text(int code) {
     return cudaGetErrorString(static_cast<cudaError_t>(code));
 }
 
-const device_kernels kernels = {
-    DEVICE_KERNELS_VERSION, sizeof(Scratch), combine, norm, scale_all, cast_all, text};
+const device_kernels kernels = {DEVICE_KERNELS_VERSION,
+                                sizeof(Scratch),
+                                combine,
+                                norm,
+                                scale_all,
+                                cast_all,
+                                average_all,
+                                judge_mean,
+                                seal_sum,
+                                guard_all,
+                                text};
 
 } // namespace
 

@@ -23,12 +23,6 @@ static enum deft_status admission_judge(const struct deft_runtime *rt, uint64_t 
                          "plan %" PRIu64 ": rule %s needs registered f32 or f64 parameters", seq,
                          dsched_rule_name(plan->rule));
     }
-    if (plan->rule == DSCHED_AVERAGED && rt->device->ops->is_async) {
-        return deft_fail(error, DEFT_UNSUPPORTED, 0,
-                         "plan %" PRIu64 ": rule averaged needs parameters in host memory, these "
-                         "are on device %s",
-                         seq, rt->device->ops->name);
-    }
     if (!admission_allows(rt, plan->rule)) {
         return deft_fail(error, DEFT_UNSUPPORTED, 0,
                          "plan %" PRIu64 ": this program's loop cannot run rule %s", seq,

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "runtime/kernels.h"
 #include "runtime/runtime.h"
 
 static uint8_t *averaged_weights(const struct deft_runtime *rt, const struct engine_piece *piece) {
@@ -32,60 +30,39 @@ void averaged_restore(const struct deft_runtime *rt, const uint8_t *flat) {
     }
 }
 
-/* Some rank's share is not finite: every rank drops the generation in this bucket and goes on from
- * the anchor. Changes in flight were relative to weights that are gone, so they count as zero here.
- */
-static void averaged_drop(struct deft_runtime *rt, const struct engine_op *op) {
-    struct engine *engine = rt->engine;
-    const struct engine_bucket *bucket = &engine->buckets[op->bucket];
-    for (uint32_t p = 0; p < bucket->n_pieces; p++) {
-        const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
-        size_t n_bytes = (size_t)piece->n * dsched_dtype_bytes(bucket->dtype);
-        memcpy(averaged_weights(rt, piece), engine->anchor + piece->flat_bytes, n_bytes);
-        for (uint32_t l = 0; l < engine->n_lanes; l++) {
-            if (engine->lanes[l].ops[op->bucket].in_flight) {
-                memset(engine->lanes[l].own + piece->flat_bytes, 0, n_bytes);
-            }
-        }
-    }
-}
-
 static void averaged_count(struct deft_runtime *rt, const struct engine_op *op, int bad) {
-    /* Bucket 0 stands for its generation, so that counts are generations, not buckets. */
-    if (op->bucket == 0) {
+    rt->update.merge = op->merged;
+    rt->update.delay = (uint32_t)(rt->iteration - op->end_iteration);
+    if (!rt->device->ops->is_async) { /* else with the figures of the iteration */
         rt->record.updates += !bad;
         rt->record.skipped += bad;
         rt->update.skipped += (uint32_t)bad;
-        rt->update.merge = op->merged;
-        rt->update.delay = (uint32_t)(rt->iteration - op->end_iteration);
     }
 }
 
-/* The changes of bucket `b` that stay in flight beside the one being captured: the first is
- * returned, the number of all goes to `*out_n`. */
-static const uint8_t *averaged_older(const struct engine *engine, uint32_t b, uint32_t *out_n) {
-    const uint8_t *first = NULL;
-    *out_n = 0;
+/* The changes in the bucket of `piece` that stay in flight beside the one being captured. */
+static void averaged_find_older(const struct engine *engine, uint32_t b,
+                                const struct engine_piece *piece, struct device_averaged *at) {
+    at->n_older = 0;
     for (uint32_t l = 0; l < engine->n_lanes; l++) {
-        if (engine->lanes[l].ops[b].in_flight && (*out_n)++ == 0) {
-            first = engine->lanes[l].own;
+        if (engine->lanes[l].ops[b].in_flight) {
+            at->older[at->n_older++] = engine->lanes[l].own + piece->flat_bytes;
         }
     }
-    return first;
 }
 
-/* More than one older change in flight: rare, so in passes of its own. Returns |own|^2. */
-static double averaged_exclude_rest(const struct engine *engine, uint32_t b,
-                                    const struct engine_piece *piece, const uint8_t *first,
-                                    const struct kernels_averaged *at) {
-    enum dsched_dtype dtype = engine->buckets[b].dtype;
-    for (uint32_t l = 0; l < engine->n_lanes; l++) {
-        const struct engine_lane *lane = &engine->lanes[l];
-        if (lane->ops[b].in_flight && lane->own != first) {
-            kernels_exclude(dtype, at->own, lane->own + piece->flat_bytes, piece->n);
-        }
+/* Takes in that `op` has landed. Returns 1 when some rank's share is not finite and every rank
+ * drops it, as far as this thread can know. */
+static int averaged_judge(struct deft_runtime *rt, struct engine_op *op) {
+    /* Bucket 0 stands for its generation, so that counts are generations, not buckets. */
+    int counts = op->bucket == 0;
+    int bad =
+        rt->device->ops->judge(rt->device, (enum deft_dtype)op->dtype, op->link_op.data, counts);
+    if (counts) {
+        averaged_count(rt, op, bad);
     }
-    return kernels_copy(dtype, at->sum, at->own, piece->n, at->factor);
+    boundary_retire(rt, op);
+    return bad;
 }
 
 /* Lands `landing` (NULL: nothing) and captures the generation that ends (if `capture`) in bucket
@@ -94,49 +71,36 @@ static void averaged_work(struct deft_runtime *rt, uint32_t b, struct engine_op 
                           int capture) {
     struct engine *engine = rt->engine;
     const struct engine_bucket *bucket = &engine->buckets[b];
-    const struct engine_lane *from = NULL;
-    struct engine_lane *into = engine_lane_of(engine, engine->generation);
-    struct kernels_norms norms = {0, 0};
-    uint32_t n_older = 0;
-    double rest_own_sq = 0;
+    enum deft_dtype dtype = (enum deft_dtype)bucket->dtype;
+    const struct engine_lane *from =
+        landing != NULL ? engine_lane_of(engine, landing->generation) : NULL;
+    const struct engine_lane *into = engine_lane_of(engine, engine->generation);
+    struct device_averaged_sums sums = {0, 0};
+    struct device_averaged at = {.factor = 1.0 / (double)rt->options.n_ranks};
     if (landing != NULL) {
-        int bad = kernels_is_poisoned(bucket->dtype, landing->link_op.data);
-        from = engine_lane_of(engine, landing->generation);
-        averaged_count(rt, landing, bad);
-        boundary_retire(rt, landing);
-        if (bad) {
-            averaged_drop(rt, landing);
-            from = NULL;
-        }
+        at.is_dropped = averaged_judge(rt, landing);
     }
-    const uint8_t *older = averaged_older(engine, b, &n_older);
     for (uint32_t p = 0; p < bucket->n_pieces && (from != NULL || capture); p++) {
         const struct engine_piece *piece = &engine->pieces[bucket->first_piece + p];
         size_t at_bytes = piece->flat_bytes;
-        struct kernels_averaged at = {
-            .w = averaged_weights(rt, piece),
-            .a = engine->anchor + at_bytes,
-            .landed = from != NULL ? from->flat + at_bytes : NULL,
-            .landed_own = from != NULL ? from->own + at_bytes : NULL,
-            .older = older != NULL ? older + at_bytes : NULL,
-            .own = capture ? into->own + at_bytes : NULL,
-            .sum = into->flat + at_bytes,
-            .factor = 1.0 / (double)rt->options.n_ranks,
-        };
-        kernels_average(bucket->dtype, &at, piece->n, &norms);
-        if (capture && n_older > 1) {
-            rest_own_sq += averaged_exclude_rest(engine, b, piece, older, &at);
-        }
+        at.w = averaged_weights(rt, piece);
+        at.a = engine->anchor + at_bytes;
+        at.landed = from != NULL ? from->flat + at_bytes : NULL;
+        at.landed_own = from != NULL ? from->own + at_bytes : NULL;
+        at.own = capture ? into->own + at_bytes : NULL;
+        at.sum = capture ? into->flat + at_bytes : NULL;
+        averaged_find_older(engine, b, piece, &at);
+        rt->device->ops->average(rt->device, dtype, &at, piece->n, &sums);
     }
-    if (from != NULL) {
-        boundary_add(&rt->record.grad_sq_mean, norms.landed_sq);
+    if (from != NULL && !at.is_dropped && !rt->device->ops->is_async) {
+        boundary_add(&rt->record.grad_sq_mean, sums.landed_sq);
         boundary_add(&rt->record.change_sq_local, landing->own_sq);
     }
     if (capture) { /* maybe in the place of the one that has landed */
-        into->ops[b].own_sq = n_older > 1 ? rest_own_sq : norms.own_sq;
-        if (engine->gen_bad || !isfinite(norms.own_sq)) {
-            kernels_poison(bucket->dtype, into->ops[b].link_op.data);
-        }
+        struct engine_op *op = &into->ops[b];
+        op->own_sq = sums.own_sq;
+        rt->device->ops->seal(rt->device, dtype, op->link_op.data,
+                              engine->gen_bad || !isfinite(sums.own_sq));
     }
 }
 
@@ -171,6 +135,26 @@ static enum deft_status averaged_bucket(struct deft_runtime *rt, uint32_t b, int
     }
     averaged_work(rt, b, op, ends);
     return ends ? averaged_post(rt, b, engine->plan.merge[engine->gen_index], error) : DEFT_OK;
+}
+
+void averaged_guard(const struct deft_runtime *rt) {
+    struct device_averaged_gradient gradients[DEVICE_AVERAGED_MAX_GRADIENTS];
+    const struct gradspace *space = &rt->space;
+    int begins = rt->engine->gen_iter == 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < space->n_tensors; i++) {
+        const struct gradspace_tensor *tensor = &space->tensors[i];
+        if (rt->given[i] != NULL) {
+            /* The caller's own memory, about to be handed back to it: it may be written to. */
+            memcpy(&gradients[n].memory, &rt->given[i], sizeof(gradients[n].memory));
+            gradients[n++].n_bytes = tensor->elements * dsched_dtype_bytes(tensor->dtype);
+        }
+        if (n == DEVICE_AVERAGED_MAX_GRADIENTS || i + 1 == space->n_tensors) {
+            rt->device->ops->guard(rt->device, gradients, n, begins);
+            begins = 0;
+            n = 0;
+        }
+    }
 }
 
 enum deft_status averaged_boundary(struct deft_runtime *rt, struct deft_error *error) {

@@ -219,30 +219,6 @@ static void boundary_retire_due(struct deft_runtime *rt) {
  * DEFT_DONE hands out
  * ------------------------------------------------------------------------------- */
 
-/* A device tells of an iteration when it has passed it, so these are of an earlier one; what is
- * not finite is known too late to be left out (docs/gpu.md). */
-static void boundary_take_figures(struct deft_runtime *rt) {
-    struct device_figures figures;
-    rt->device->ops->stamp(rt->device, DEVICE_BOUNDARY);
-    rt->record.grad_sq_local = NAN;
-    if (rt->device->ops->take_readiness(rt->device, rt->readiness_ns)) {
-        for (uint32_t i = 0; i < rt->space.n_tensors; i++) {
-            rt->readiness_sum_ns[i] += rt->readiness_ns[i];
-        }
-        rt->n_readiness++;
-    }
-    if (rt->device->ops->collect(rt->device, &figures)) {
-        rt->record.grad_sq_local = figures.norms[DEVICE_NORM_LOCAL];
-        if (figures.norms[DEVICE_NORM_MEAN] != 0) {
-            rt->record.grad_sq_mean = figures.norms[DEVICE_NORM_MEAN];
-        }
-        if (figures.forward_ns != 0 && figures.backward_ns != 0) {
-            rt->record.forward_ns = figures.forward_ns;
-            rt->record.backward_ns = figures.backward_ns;
-        }
-    }
-}
-
 static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error *error) {
     if (rt->n_given != rt->space.n_tensors) {
         uint32_t i = 0;
@@ -263,12 +239,15 @@ static enum deft_status boundary_open(struct deft_runtime *rt, struct deft_error
     rt->record.backward_ns = rt->boundary_ns - rt->backward_ns;
     rt->record.learning_rate = rt->learning_rate;
     rt->own_bad = !isfinite(rt->record.grad_sq_local);
-    if (rt->device->ops->is_async) {
-        boundary_take_figures(rt);
-        rt->own_bad = 0;
-    }
     memset(&rt->update, 0, sizeof(rt->update));
     rt->update.iteration = rt->iteration;
+    if (rt->engine->plan.rule == DSCHED_AVERAGED) {
+        averaged_guard(rt); /* before the norms begin anew */
+    }
+    if (rt->device->ops->is_async) {
+        passed_iteration(rt);
+        rt->own_bad = 0;
+    }
     rt->n_readiness += !rt->device->ops->is_async;
     enum deft_status status = vote_boundary(rt, error);
     if (status != DEFT_OK) {
@@ -414,6 +393,10 @@ static enum deft_status boundary_drain_next(struct deft_runtime *rt, struct deft
     enum deft_status status = DEFT_OK;
     if (engine->plan.rule == DSCHED_AVERAGED) {
         status = averaged_drain(rt, error);
+        if (status == DEFT_OK) {
+            status = boundary_settle_device(rt, error);
+        }
+        passed_drain(rt);
     } else {
         if (engine->gen_iter > 0) {
             status = boundary_post_part(rt, error);

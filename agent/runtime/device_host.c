@@ -1,5 +1,6 @@
 #include "runtime/device_host.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,6 +69,72 @@ static void host_zero(struct device *device, void *into, size_t n_bytes) {
     memset(into, 0, n_bytes);
 }
 
+static void host_guard(struct device *device, const struct device_averaged_gradient *gradients,
+                       uint32_t n_gradients, int begins) {
+    (void)device;
+    (void)gradients;
+    (void)n_gradients;
+    (void)begins;
+}
+
+static int host_judge(struct device *device, enum deft_dtype dtype, const void *landed,
+                      int counts) {
+    (void)device;
+    (void)counts;
+    return kernels_is_poisoned((enum dsched_dtype)dtype, landed);
+}
+
+static void host_drop(enum dsched_dtype dtype, const struct device_averaged *at, uint64_t n) {
+    size_t n_bytes = (size_t)n * dsched_dtype_bytes(dtype);
+    memcpy(at->w, at->a, n_bytes);
+    for (uint32_t i = 0; i < at->n_older; i++) {
+        memset(at->older[i], 0, n_bytes);
+    }
+}
+
+static void host_average(struct device *device, enum deft_dtype dtype,
+                         const struct device_averaged *at, uint64_t n,
+                         struct device_averaged_sums *sums) {
+    enum dsched_dtype type = (enum dsched_dtype)dtype;
+    struct kernels_norms norms = {.landed_sq = sums->landed_sq, .own_sq = sums->own_sq};
+    const struct kernels_averaged pass = {.w = at->w,
+                                          .a = at->a,
+                                          .landed = at->is_dropped ? NULL : at->landed,
+                                          .landed_own = at->landed_own,
+                                          .older = at->n_older > 0 ? at->older[0] : NULL,
+                                          .own = at->own,
+                                          .sum = at->sum,
+                                          .factor = at->factor};
+    (void)device;
+    if (at->is_dropped) {
+        host_drop(type, at, n);
+    }
+    kernels_average(type, &pass, n, &norms);
+    if (at->own != NULL && at->n_older > 1) { /* rare, so in passes of their own */
+        for (uint32_t i = 1; i < at->n_older; i++) {
+            kernels_exclude(type, at->own, at->older[i], n);
+        }
+        norms.own_sq = sums->own_sq + kernels_copy(type, at->sum, at->own, n, at->factor);
+    }
+    sums->landed_sq = norms.landed_sq;
+    sums->own_sq = norms.own_sq;
+}
+
+static void host_seal(struct device *device, enum deft_dtype dtype, void *sum, int is_bad) {
+    (void)device;
+    if (is_bad) {
+        kernels_poison((enum dsched_dtype)dtype, sum);
+    }
+}
+
+static void host_purge(struct device *device, enum deft_dtype dtype, void *x, uint64_t n) {
+    enum dsched_dtype type = (enum dsched_dtype)dtype;
+    (void)device;
+    if (!isfinite(kernels_norm(type, x, n))) {
+        memset(x, 0, (size_t)n * dsched_dtype_bytes(type));
+    }
+}
+
 static void *host_mark_create(struct device *device) {
     (void)device;
     return NULL;
@@ -128,6 +195,11 @@ const struct device_ops device_host = {
     .move = host_move,
     .zero = host_zero,
     .read = host_move,
+    .guard = host_guard,
+    .judge = host_judge,
+    .average = host_average,
+    .seal = host_seal,
+    .purge = host_purge,
     .mark_create = host_mark_create,
     .mark_destroy = host_mark,
     .mark = host_mark,

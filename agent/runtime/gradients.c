@@ -119,8 +119,10 @@ static double gradients_accumulate(struct deft_runtime *rt, const struct gradspa
     struct engine *engine = rt->engine;
     const struct device_ops *device = rt->device->ops;
     enum deft_dtype dtype = (enum deft_dtype)tensor->dtype;
-    if (engine->plan.rule == DSCHED_AVERAGED) { /* on the host alone */
-        return gradient != NULL ? kernels_norm(tensor->dtype, gradient, tensor->elements) : 0;
+    if (engine->plan.rule == DSCHED_AVERAGED) {
+        return gradient != NULL
+                   ? device->norm(rt->device, dtype, gradient, tensor->elements, DEVICE_NORM_LOCAL)
+                   : 0;
     }
     struct engine_lane *lane = engine_lane_of(engine, engine->generation);
     void *into = lane->flat + tensor->offset_bytes;

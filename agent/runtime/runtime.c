@@ -399,7 +399,7 @@ void deft_close(struct deft_runtime *rt) {
     free(rt->was_given);
     free(rt->readiness_sum_ns);
     free(rt->readiness_ns);
-    free(rt->states);
+    state_done(rt);
     free(rt->scratch_data);
     free(rt->first_plan);
     gradspace_done(&rt->space);

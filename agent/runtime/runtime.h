@@ -10,7 +10,7 @@
  *   averaged.c   what a boundary does under averaged
  *   state.c      optimizer state, averaged at a drain
  *   failure.c    from a broken link to one sentence
- *   device_host.c  the host as a device
+ *   device_host.c  the host as a device         passed.c  what a device tells, later
  *   telemetry.c  the thread that talks to the agent */
 #ifndef RUNTIME_H
 #define RUNTIME_H
@@ -182,6 +182,12 @@ void boundary_add(double *figure, double more);
 /* The parameters of now become the running engine's anchor, where its rule keeps one. */
 void boundary_anchor(struct deft_runtime *rt);
 
+/* passed.c */
+/* A boundary of a device: ends its iteration there, and takes figures of an earlier one. */
+void passed_iteration(struct deft_runtime *rt);
+/* A device that has done all it was given: takes what has landed since. */
+void passed_drain(struct deft_runtime *rt);
+
 /* vote.c */
 /* Says what this rank wishes and knows, and takes in what all ranks said CONTROL_LAG boundaries
  * ago.
@@ -201,6 +207,8 @@ int admission_allows(const struct deft_runtime *rt, enum dsched_rule rule);
 DEFT_NODISCARD enum deft_status admission_first(struct deft_runtime *rt, struct deft_error *error);
 
 /* averaged.c */
+/* Before the caller's own step: on a device, where no thread has seen whether it can be made. */
+void averaged_guard(const struct deft_runtime *rt);
 /* After the caller's own step: captures, posts, lands. */
 DEFT_NODISCARD enum deft_status averaged_boundary(struct deft_runtime *rt,
                                                   struct deft_error *error);
@@ -213,6 +221,8 @@ void averaged_restore(const struct deft_runtime *rt, const uint8_t *flat);
 /* state.c */
 /* Registered optimizer state becomes its mean over the ranks. Collective, blocking. */
 DEFT_NODISCARD enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error);
+/* Forgets what was registered. */
+void state_done(struct deft_runtime *rt);
 
 /* telemetry.c */
 DEFT_NODISCARD enum deft_status telemetry_start(struct deft_runtime *rt, struct deft_error *error);

@@ -12,7 +12,6 @@ struct state_buffer {
     uint64_t elements;
     enum dsched_dtype dtype;
     struct link_op op;
-    double landed_sq;
 };
 
 enum deft_status deft_state_add(struct deft_runtime *rt, void *state, uint64_t elements,
@@ -33,37 +32,49 @@ enum deft_status deft_state_add(struct deft_runtime *rt, void *state, uint64_t e
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for optimizer state");
     }
     rt->states = grown;
-    rt->states[rt->n_states++] = (struct state_buffer){
-        .data = state, .elements = elements, .dtype = (enum dsched_dtype)dtype};
+    void *mark = rt->device->ops->mark_create(rt->device);
+    if (rt->device->ops->is_async && mark == NULL) {
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no event for optimizer state");
+    }
+    rt->states[rt->n_states++] = (struct state_buffer){.data = state,
+                                                       .elements = elements,
+                                                       .dtype = (enum dsched_dtype)dtype,
+                                                       .op = {.ready = mark}};
     return DEFT_OK;
 }
 
-static void state_landed(struct link_op *op) {
-    struct state_buffer *buffer = op->owner;
-    buffer->landed_sq = kernels_norm(buffer->dtype, buffer->data, buffer->elements);
+void state_done(struct deft_runtime *rt) {
+    for (uint32_t i = 0; i < rt->n_states; i++) {
+        rt->device->ops->mark_destroy(rt->device, rt->states[i].op.ready);
+    }
+    free(rt->states);
+    rt->states = NULL;
+    rt->n_states = 0;
 }
 
 static enum deft_status state_reduce(struct deft_runtime *rt, struct state_buffer *buffers,
                                      uint32_t n_buffers, struct deft_error *error) {
     const struct runtime_link *link = &rt->links[0];
+    const struct device_ops *device = rt->device->ops;
     enum deft_status status = DEFT_OK;
     for (uint32_t i = 0; i < n_buffers && status == DEFT_OK; i++) {
         struct state_buffer *buffer = &buffers[i];
-        kernels_scale(buffer->dtype, buffer->data, buffer->elements,
+        device->scale(rt->device, (enum deft_dtype)buffer->dtype, buffer->data, buffer->elements,
                       1.0 / (double)rt->options.n_ranks);
+        device->mark(rt->device, buffer->op.ready);
         buffer->op = (struct link_op){.data = buffer->data,
                                       .elements = buffer->elements,
                                       .dtype = (enum link_dtype)buffer->dtype,
                                       .reduce = LINK_SUM,
-                                      .landed = state_landed,
-                                      .owner = buffer};
+                                      .ready = buffer->op.ready};
         status = link->ops->post(link->link, &buffer->op);
     }
     for (uint32_t i = 0; i < n_buffers && status == DEFT_OK; i++) {
         struct state_buffer *buffer = &buffers[i];
         status = link->ops->wait(link->link, &buffer->op, INT64_MAX);
-        if (status == DEFT_OK && !isfinite(buffer->landed_sq)) {
-            memset(buffer->data, 0, (size_t)buffer->elements * dsched_dtype_bytes(buffer->dtype));
+        if (status == DEFT_OK) {
+            device->purge(rt->device, (enum deft_dtype)buffer->dtype, buffer->data,
+                          buffer->elements);
         }
     }
     return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);

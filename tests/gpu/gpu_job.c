@@ -237,7 +237,7 @@ static void run_rank(struct world_rank *self) {
 static void tune(const struct world_rank *self, struct deft_options *options) {
     const struct gpu_job *job = self->world->shared;
     static _Thread_local uint8_t bytes[4096];
-    options->capabilities = DEFT_CAN_PREVIEW | DEFT_CAN_SKIP;
+    options->capabilities = DEFT_CAN_PREVIEW | DEFT_CAN_SKIP | DEFT_CAN_AVERAGE;
     options->device = job->device;
     options->write_back = job->write_back;
     options->op_timeout_ns = job->op_timeout_ns != 0 ? job->op_timeout_ns : testing_deadline_ns(60);

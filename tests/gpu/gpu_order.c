@@ -106,6 +106,18 @@ static void lookahead_previews_on_the_device(void **state) {
     check_right(DSCHED_LOOKAHEAD, 1, 1, 0, &job);
 }
 
+static void averaged_lands_on_the_device(void **state) {
+    (void)state;
+    for (uint16_t merge = 1; merge <= 3; merge++) {
+        for (uint8_t delay = 0; delay <= 2; delay++) {
+            struct gpu_job job = {.n_iterations = 11, .is_held = 1};
+            check_right(DSCHED_AVERAGED, merge, delay, 0, &job);
+            struct gpu_job twice = {.n_iterations = 11, .drain_twice = 1, .two_streams = 1};
+            check_right(DSCHED_AVERAGED, merge, delay, 0, &twice);
+        }
+    }
+}
+
 static void a_second_link_is_staged(void **state) {
     (void)state;
     struct gpu_job job = {.n_iterations = 8};
@@ -214,6 +226,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(delayed_merges_on_the_device),
     cmocka_unit_test(delayed_ends_a_part_of_a_generation),
     cmocka_unit_test(lookahead_previews_on_the_device),
+    cmocka_unit_test(averaged_lands_on_the_device),
     cmocka_unit_test(a_second_link_is_staged),
     cmocka_unit_test(without_nccl_all_is_staged),
     cmocka_unit_test(gradients_have_times_of_the_device),

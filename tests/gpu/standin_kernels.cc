@@ -4,6 +4,8 @@
 
 #include <deft/deft.h>
 
+#include <array>
+
 #include "link/device_kernels.h"
 #include "link/device_math.hpp"
 
@@ -28,17 +30,37 @@ double block_sum(std::vector<double> mine) {
     return sum;
 }
 
-template <typename Body> double grid_sum(unsigned n_blocks, Body body) {
-    std::vector<double> rest(threads_per_block, 0.0);
+/* As add_up of device_cuda.cu; `body` returns the sums of one thread. */
+template <unsigned N, typename Body> std::array<double, N> grid_sums(unsigned n_blocks, Body body) {
+    std::vector<double> rest[N];
+    std::vector<double> mine[N];
+    std::array<double, N> all;
     uint64_t n_threads = static_cast<uint64_t>(n_blocks) * threads_per_block;
-    for (unsigned block = 0; block < n_blocks; block++) {
-        std::vector<double> mine(threads_per_block);
-        for (unsigned t = 0; t < threads_per_block; t++) {
-            mine[t] = body(Place{static_cast<uint64_t>(block) * threads_per_block + t, n_threads});
-        }
-        rest[block % threads_per_block] += block_sum(mine);
+    for (unsigned k = 0; k < N; k++) {
+        rest[k].resize(threads_per_block);
+        mine[k].resize(threads_per_block);
     }
-    return block_sum(rest);
+    for (unsigned block = 0; block < n_blocks; block++) {
+        for (unsigned t = 0; t < threads_per_block; t++) {
+            std::array<double, N> one =
+                body(Place{static_cast<uint64_t>(block) * threads_per_block + t, n_threads});
+            for (unsigned k = 0; k < N; k++) {
+                mine[k][t] = one[k];
+            }
+        }
+        for (unsigned k = 0; k < N; k++) {
+            rest[k][block % threads_per_block] += block_sum(mine[k]);
+        }
+    }
+    for (unsigned k = 0; k < N; k++) {
+        all[k] = block_sum(rest[k]);
+    }
+    return all;
+}
+
+template <typename Body> double grid_sum(unsigned n_blocks, Body body) {
+    return grid_sums<1>(n_blocks,
+                        [=](Place place) { return std::array<double, 1>{body(place)}; })[0];
 }
 
 template <typename Body> int for_type(int dtype, Body body) {
@@ -141,6 +163,95 @@ int cast_all(const device_kernels_queue *on, int into_dtype, void *into, int fro
     });
 }
 
+/* As for_type, of the types that averaged has. */
+template <typename Body> int for_full_type(int dtype, Body body) {
+    return dtype == DEFT_F32   ? body(static_cast<float *>(nullptr))
+           : dtype == DEFT_F64 ? body(static_cast<double *>(nullptr))
+                               : 1;
+}
+
+std::vector<standin::Access> accesses_of(const device_averaged &at, size_t n_bytes) {
+    std::vector<standin::Access> all;
+    auto reads = [&](const void *p) {
+        all.push_back(standin::reads(p, p != nullptr ? n_bytes : 0));
+    };
+    auto writes = [&](void *p) { all.push_back(standin::writes(p, p != nullptr ? n_bytes : 0)); };
+    at.landed != nullptr ? writes(at.w) : reads(at.w);
+    at.landed != nullptr ? writes(at.a) : reads(at.a);
+    reads(at.landed);
+    reads(at.landed_own);
+    for (uint32_t i = 0; i < at.n_older; i++) { /* written when the mean is dropped */
+        at.landed != nullptr ? writes(at.older[i]) : reads(at.older[i]);
+    }
+    writes(at.own);
+    writes(at.sum);
+    return all;
+}
+
+int average_all(const device_kernels_queue *on, int dtype, const device_averaged *given, uint64_t n,
+                double *sums, device_kernels_notes *notes) {
+    device_averaged at = *given;
+    return for_full_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        std::vector<standin::Access> accesses = accesses_of(at, n * sizeof(T));
+        accesses.push_back(standin::writes(sums, 2 * sizeof(*sums)));
+        accesses.push_back(standin::writes(notes, sizeof(*notes)));
+        accesses.push_back(standin::writes(on->scratch, 8));
+        return launch("average", on, accesses, [=] {
+            bool is_dropped = notes->is_dropped != 0;
+            ChangeSums all;
+            auto found = grid_sums<ChangeSums::n>(blocks_for(n, sizeof(T)), [&](Place place) {
+                ChangeSums mine = average<T>(at, n, is_dropped, place);
+                return std::array<double, ChangeSums::n>{mine.of[0], mine.of[1], mine.of[2]};
+            });
+            std::copy(found.begin(), found.end(), all.of);
+            note_change(all, sums, notes);
+        });
+    });
+}
+
+int judge_mean(const device_kernels_queue *on, int dtype, const void *landed, int counts,
+               device_kernels_notes *notes) {
+    return for_full_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch("judge", on,
+                      {standin::reads(landed, sizeof(T)), standin::writes(notes, sizeof(*notes))},
+                      [=] { judge(static_cast<const T *>(landed), counts != 0, notes); });
+    });
+}
+
+int seal_sum(const device_kernels_queue *on, int dtype, void *sum, device_kernels_notes *notes) {
+    return for_full_type(dtype, [=](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        return launch("seal", on,
+                      {standin::writes(sum, sizeof(T)), standin::writes(notes, sizeof(*notes))},
+                      [=] { seal(static_cast<T *>(sum), notes); });
+    });
+}
+
+int guard_all(const device_kernels_queue *on, const device_averaged_gradient *gradients,
+              uint32_t n_gradients, int begins, const double *norm, uint32_t *bad) {
+    std::vector<device_averaged_gradient> all(gradients, gradients + n_gradients);
+    std::vector<standin::Access> accesses = {standin::reads(norm, sizeof(*norm))};
+    if (bad != nullptr) {
+        accesses.push_back(standin::writes(bad, sizeof(*bad)));
+    }
+    for (const device_averaged_gradient &gradient : all) {
+        accesses.push_back(standin::writes(gradient.memory, gradient.n_bytes));
+    }
+    return launch("guard", on, accesses, [=] {
+        bool is = is_bad(*norm);
+        if (bad != nullptr) {
+            *bad = is || (!begins && *bad);
+        }
+        for (const device_averaged_gradient &gradient : all) {
+            for (uint64_t t = 0; is && t < guard_blocks; t++) {
+                zero(gradient, {t, guard_blocks});
+            }
+        }
+    });
+}
+
 template <typename T> void descend(T *w, const T *g, uint64_t n, double rate) {
     auto r = static_cast<Wide<T>>(rate);
     for (uint64_t i = 0; i < n; i++) {
@@ -152,8 +263,17 @@ const char *text(int) {
     return "the stand-in was told to fail";
 }
 
-const device_kernels kernels = {
-    DEVICE_KERNELS_VERSION, 64, combine, norm, scale_all, cast_all, text};
+const device_kernels kernels = {DEVICE_KERNELS_VERSION,
+                                64,
+                                combine,
+                                norm,
+                                scale_all,
+                                cast_all,
+                                average_all,
+                                judge_mean,
+                                seal_sum,
+                                guard_all,
+                                text};
 
 } // namespace
 

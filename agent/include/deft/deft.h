@@ -159,8 +159,8 @@ DEFT_NODISCARD enum deft_status deft_tensor_add(struct deft_runtime *rt,
                                                 const struct deft_tensor *tensor, uint32_t *out_id,
                                                 struct deft_error *error);
 
-/* Optimizer state that follows the parameters: momentum, Adam's moments; host memory, [elements] of
- * dtype, alive and unmoved until deft_close. Under averaged each rank's optimizer sees its own
+/* Optimizer state that follows the parameters: momentum, Adam's moments; [elements] of dtype, on
+ * the device, alive and unmoved until deft_close. Under averaged each rank's optimizer sees its own
  * gradients, so states drift apart; a drain replaces them by their mean over the ranks (a buffer
  * that is not finite on some rank becomes zeros on all), so that after it the ranks are alike in
  * everything and may go on under any rule. Between open and close, between iterations; the same
