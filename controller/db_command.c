@@ -55,15 +55,6 @@ static int db_no_memory(void) {
     return DB_FAILED;
 }
 
-/* Standard output to a full disk or a closed pipe is a failure too. */
-static int db_finish(int exit_status) {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        (void)fprintf(stderr, "deft-controller db: standard output cannot be written\n");
-        return exit_status == DB_OK ? DB_FAILED : exit_status;
-    }
-    return exit_status;
-}
-
 /* --- check --------------------------------------------------------------------------------------
  */
 
@@ -271,6 +262,9 @@ static int db_keep(const struct db_input *input) {
         status = keep_options_parse("WHAT=AGE", input->arguments[2], &write.keep, &error);
     }
     if (status == DEFT_OK) {
+        status = store_file_expect(input->arguments[0], &error);
+    }
+    if (status == DEFT_OK) {
         status = store_open(input->arguments[0], &store, &error);
         status =
             status == DEFT_STATE ? store_open_beside(input->arguments[0], &store, &error) : status;
@@ -366,5 +360,5 @@ int db_command_main(int argc, char **argv) {
     argv[0] = name;
     (void)umask(0077);
     (void)argp_parse(&argp, argc, argv, 0, NULL, &input);
-    return db_finish(db_find(input.verb)->run(&input));
+    return db_find(input.verb)->run(&input);
 }

@@ -15,6 +15,7 @@
 #include "base/notify.h"
 #include "base/settings.h"
 #include "base/state_dir.h"
+#include "base/streams.h"
 #include "config.h"
 #include "controller_options.h"
 #include "db_command.h"
@@ -379,6 +380,7 @@ int main(int argc, char **argv) {
     struct config *config = NULL;
     struct deft_error error = {0};
     int exit_status = 0;
+    streams_begin("deft-controller");
     argp_err_exit_status = MAIN_EXIT_USAGE;
     if (main_subcommand(argc, argv, &exit_status)) {
         return exit_status;

@@ -1,7 +1,6 @@
 #include "replay.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +9,9 @@
 
 #include <dsched/planner.h>
 
+#include "base/streams.h"
 #include "store/store.h"
+#include "store/store_file.h"
 #include "tuning/tuner_state.h"
 #include "wire/json_out.h"
 #include "wire/wire.h"
@@ -224,11 +225,7 @@ static enum deft_status replay_job(struct replay *replay, struct store *store,
         replay_print_sum(replay);
     }
     json_out_done(&replay->json);
-    if (status == DEFT_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        status = deft_fail(error, DEFT_IO, errno, "standard output cannot be written: %s",
-                           strerrordesc_np(errno));
-    }
-    return status;
+    return status == DEFT_OK ? streams_flush(error) : status;
 }
 
 static error_t replay_parse(int key, char *argument, struct argp_state *state) {
@@ -275,7 +272,10 @@ int replay_main(int argc, char **argv) {
     argp_err_exit_status = REPLAY_FAILED;
     argv[0] = name;
     (void)argp_parse(&argp, argc, argv, 0, NULL, &replay);
-    enum deft_status status = store_open_read(replay.db, &store, &error);
+    enum deft_status status = store_file_expect(replay.db, &error);
+    if (status == DEFT_OK) {
+        status = store_open_read(replay.db, &store, &error);
+    }
     if (status == DEFT_OK) {
         status = replay_job(&replay, store, &error);
     }

@@ -13,6 +13,8 @@
 #include "access.h"
 #include "base/parse.h"
 #include "base/state_dir.h"
+#include "base/streams.h"
+#include "store/store_file.h"
 
 #define TOKEN_USAGE 2
 
@@ -131,8 +133,8 @@ static error_t token_parse(int key, char *argument, struct argp_state *state) {
     }
 }
 
-/* With a controller at work the writes go beside it; without one the database is made, or brought
- * up to date, as a controller would. */
+/* With a controller at work the writes go beside it; without one the database is brought up to
+ * date, and for `create` made, as a controller would. */
 static enum deft_status token_open(struct token_input *input, struct store **out,
                                    struct deft_error *error) {
     char dir[PATH_MAX / 2];
@@ -145,6 +147,9 @@ static enum deft_status token_open(struct token_input *input, struct store **out
         if (status == DEFT_OK) {
             status = state_dir_join(dir, "deft.db", input->db, sizeof(input->db), error);
         }
+    }
+    if (status == DEFT_OK && strcmp(input->verb, "create") != 0) {
+        status = store_file_expect(input->db, error); /* a typing error makes no database */
     }
     if (status == DEFT_OK) {
         status = store_open(input->db, out, error);
@@ -234,11 +239,7 @@ static enum deft_status token_do(const struct token_input *input, struct store *
         }
         wire_tokens_done(&tokens);
     }
-    if (status == DEFT_OK && (fflush(stdout) != 0 || ferror(stdout))) {
-        status = deft_fail(error, DEFT_IO, errno, "standard output cannot be written: %s",
-                           strerrordesc_np(errno));
-    }
-    return status;
+    return status == DEFT_OK ? streams_flush(error) : status;
 }
 
 int token_main(int argc, char **argv) {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "base/streams.h"
 #include "client/http_client.h"
 #include "daemon_disk.h"
 #include "daemon_events.h"
@@ -136,6 +137,7 @@ int main(int argc, char **argv) {
     struct settings *settings = NULL;
     struct log log = {.fd = -1};
     struct deft_error error = {0};
+    streams_begin("deft-agent");
     daemon_options_read(argc, argv, &options, &settings);
     enum deft_status status = deft_agent_check_fd("--ready-fd", options.ready_fd, &error);
     if (status == DEFT_OK) {
@@ -150,7 +152,9 @@ int main(int argc, char **argv) {
     }
     if (status != DEFT_OK) {
         (void)fprintf(stderr, "deft-agent: %s\n", error.text);
-        log_line(&log, LOG_LEVEL_ERROR, "%s", error.text);
+        if (log.fd > STDERR_FILENO) {
+            log_line(&log, LOG_LEVEL_ERROR, "%s", error.text);
+        }
     }
     log_close(&log);
     settings_close(settings);

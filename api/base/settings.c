@@ -302,8 +302,5 @@ enum deft_status settings_print(const struct settings *settings, FILE *out,
                              value.text);
         }
     }
-    if (fflush(out) != 0 || ferror(out)) {
-        return deft_fail(error, DEFT_IO, 0, "the settings cannot be printed");
-    }
     return DEFT_OK;
 }

@@ -151,7 +151,8 @@ enum settings_task settings_task(const struct settings *settings);
 const char *settings_file(const struct settings *settings); /* NULL: none */
 
 /* As a file that can be read again; secrets are left out. DEFT_INVALID: a value that no file can
- * have, since it begins or ends with a blank or has more than one line. */
+ * have, since it begins or ends with a blank or has more than one line. Whether all of it arrived
+ * is for whoever owns `out` to see. */
 DEFT_NODISCARD enum deft_status settings_print(const struct settings *settings, FILE *out,
                                                struct deft_error *error);
 

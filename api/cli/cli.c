@@ -62,11 +62,3 @@ size_t cli_word(const struct argp_state *state, const char *name, const char *te
     }
     return i;
 }
-
-int cli_finish(int exit_code) {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        cli_error("standard output cannot be written: %s", strerror(errno));
-        return exit_code == CLI_OK ? CLI_FAILED : exit_code;
-    }
-    return exit_code;
-}

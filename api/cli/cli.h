@@ -55,7 +55,4 @@ uint64_t cli_number(const struct argp_state *state, const char *name, const char
 size_t cli_word(const struct argp_state *state, const char *name, const char *text,
                 const char *const *words);
 
-/* Standard output to a full disk or a closed pipe is a failure too. */
-int cli_finish(int exit_code);
-
 #endif

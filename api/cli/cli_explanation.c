@@ -12,16 +12,22 @@
 static void cli_explanation_plan(const struct dsched_plan *plan, FILE *stream) {
     const struct dsched_forecast *forecast = &plan->forecast;
     char step[16];
-    char exposed[16];
+    char exposed[16] = "nothing";
     char compute[16];
     cli_table_duration(forecast->step_ns, step);
-    cli_table_duration(forecast->exposed_ns, exposed);
+    if (forecast->exposed_ns > 0) {
+        cli_table_duration(forecast->exposed_ns, exposed);
+    }
     cli_table_duration(forecast->compute_ns, compute);
     (void)fprintf(stream,
                   "%-16s %s, %u buckets, %u generations in a cycle of %u iterations, hash "
                   "%016llx\n",
                   "plan", dsched_rule_name(plan->rule), plan->n_buckets, plan->n_generations,
                   dsched_plan_cycle(plan), (unsigned long long)dsched_plan_hash(plan));
+    if (forecast->step_ns == 0) {
+        (void)fprintf(stream, "%-16s none: it was not solved for\n", "forecast");
+        return;
+    }
     (void)fprintf(stream, "%-16s step %s (compute %s, exposed %s), %.3f updates per step\n",
                   "forecast", step, compute, exposed, forecast->updates_per_step_ppm / 1e6);
 }

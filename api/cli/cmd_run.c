@@ -281,6 +281,9 @@ static int cmd_run_job(struct cmd_run_state *run, const struct run_options *opti
     }
     run_services_stop_controller(&run->services);
     int exit_code = run->ranks.exit_code;
+    if (exit_code == 0 && run->signal_number == 0 && run->ranks.output_lost) {
+        exit_code = CLI_FAILED;
+    }
     run_ranks_done(&run->ranks);
     if (status != DEFT_OK) {
         return cli_status(status, error);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/streams.h"
 #include "cli.h"
 
 const char *argp_program_version = "deft " DEFT_VERSION_TEXT;
@@ -30,14 +31,14 @@ static int deft_dispatch(const struct cli_command *command, int argc, char **arg
     char name[32];
     (void)snprintf(name, sizeof(name), "deft %s", command->name);
     argv[0] = name;
-    return cli_finish(command->run(argc, argv));
+    return command->run(argc, argv);
 }
 
 static int deft_help(int argc, char **argv) {
     char option[] = "--help";
     if (argc < 2) {
         deft_usage(stdout);
-        return cli_finish(CLI_OK);
+        return CLI_OK;
     }
     const struct cli_command *command = deft_find(argv[1]);
     char *arguments[] = {NULL, option, NULL};
@@ -45,6 +46,7 @@ static int deft_help(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    streams_begin("deft");
     argp_err_exit_status = CLI_USAGE;
     if (argc < 2) {
         deft_usage(stderr);
@@ -55,7 +57,7 @@ int main(int argc, char **argv) {
     }
     if (strcmp(argv[1], "--version") == 0) {
         (void)puts(argp_program_version);
-        return cli_finish(CLI_OK);
+        return CLI_OK;
     }
     const struct cli_command *command = deft_find(argv[1]);
     return command != NULL ? deft_dispatch(command, argc - 1, argv + 1) : CLI_USAGE;

@@ -61,7 +61,7 @@ enum deft_status import_output_write(const char *path, const char *text, struct 
     sigset_t ending;
     sigset_t before;
     if (strcmp(path, "-") == 0) {
-        (void)printf("%s\n", text); /* cli_finish tells whether it arrived */
+        (void)printf("%s\n", text); /* the end of the program tells whether it arrived */
         return DEFT_OK;
     }
     if (stat(path, &stat_of) == 0 && !S_ISREG(stat_of.st_mode)) {

@@ -13,7 +13,7 @@ void run_output_init(struct run_output *output, int fd, int *bar_shown) {
 }
 
 static void run_output_write(struct run_output *output, const char *bytes, size_t n_bytes) {
-    while (n_bytes > 0 && !output->is_broken) {
+    while (n_bytes > 0 && output->failure == 0) {
         ssize_t n = write(output->fd, bytes, n_bytes);
         if (n >= 0) {
             bytes += n;
@@ -22,7 +22,7 @@ static void run_output_write(struct run_output *output, const char *bytes, size_
             struct pollfd poll_fd = {.fd = output->fd, .events = POLLOUT};
             (void)poll(&poll_fd, 1, -1);
         } else if (errno != EINTR) {
-            output->is_broken = 1;
+            output->failure = errno;
         }
     }
 }

@@ -17,7 +17,7 @@ struct run_output {
     int fd;
     int is_terminal;
     int *bar_shown; /* the cursor is behind a rank's bar; both outputs may be one terminal */
-    int is_broken;  /* nobody reads any more; the ranks' output is dropped */
+    int failure;    /* errno of the write that failed; 0: none. What comes later is dropped */
 };
 
 /* One stream of one rank. Zero-initialised but for `rank` and `output`. */

@@ -119,6 +119,18 @@ static void run_ranks_read(struct run_rank *rank, int i) {
     }
 }
 
+/* As soon as it happens: the ranks may go on for days. */
+static void run_ranks_tell_lost(struct run_ranks *ranks) {
+    static const char *const names[] = {"standard output", "standard error"};
+    for (int i = 0; i < 2; i++) {
+        if (ranks->outputs[i].failure != 0 && (ranks->output_lost & (1 << i)) == 0) {
+            ranks->output_lost |= 1 << i;
+            cli_error("%s cannot be written: %s; what the ranks print there is lost from here on",
+                      names[i], strerror(ranks->outputs[i].failure));
+        }
+    }
+}
+
 void run_ranks_serve(struct run_ranks *ranks, const struct pollfd *fds, size_t n_fds) {
     size_t at = 0;
     for (uint32_t i = 0; i < ranks->n_ranks; i++) {
@@ -131,6 +143,7 @@ void run_ranks_serve(struct run_ranks *ranks, const struct pollfd *fds, size_t n
             }
         }
     }
+    run_ranks_tell_lost(ranks);
 }
 
 int run_ranks_ended(struct run_ranks *ranks, pid_t pid, int exit_code) {
@@ -212,6 +225,7 @@ void run_ranks_drain(struct run_ranks *ranks) {
         run_ranks_close(&ranks->ranks[i], 0);
         run_ranks_close(&ranks->ranks[i], 1);
     }
+    run_ranks_tell_lost(ranks);
     run_output_settle(&ranks->outputs[0]);
     run_output_settle(&ranks->outputs[1]);
 }

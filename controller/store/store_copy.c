@@ -30,22 +30,32 @@ static int64_t copy_file_bytes(const char *path, const char *suffix) {
     return n_bytes;
 }
 
-/* Opened for writing where that is allowed, only so that SQLite removes its side files again. A log
- * that was left is not applied: that is for a controller to do. */
-enum deft_status store_copy_open_source(const char *path, struct store_db **out,
-                                        struct deft_error *error) {
-    struct store_db *db = NULL;
+enum deft_status store_file_expect(const char *path, struct deft_error *error) {
     struct stat stat_of;
     if (stat(path, &stat_of) != 0) {
         return deft_fail(error, DEFT_NOT_FOUND, errno, "the database '%s' cannot be opened: %s",
                          path, strerrordesc_np(errno));
     }
     if (!S_ISREG(stat_of.st_mode) || stat_of.st_size == 0) {
-        return deft_fail(error, DEFT_INVALID, 0, "'%s' %s, but a database was expected", path,
-                         S_ISREG(stat_of.st_mode) ? "is empty" : "is no regular file");
+        return deft_fail(error, DEFT_INVALID, 0, "'%s' is %s, but a database was expected", path,
+                         S_ISREG(stat_of.st_mode)   ? "empty"
+                         : S_ISDIR(stat_of.st_mode) ? "a folder"
+                                                    : "no regular file");
+    }
+    return DEFT_OK;
+}
+
+/* Opened for writing where that is allowed, only so that SQLite removes its side files again. A log
+ * that was left is not applied: that is for a controller to do. */
+enum deft_status store_copy_open_source(const char *path, struct store_db **out,
+                                        struct deft_error *error) {
+    struct store_db *db = NULL;
+    enum deft_status status = store_file_expect(path, error);
+    if (status != DEFT_OK) {
+        return status;
     }
     int may_write = faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
-    enum deft_status status = store_db_open(path, !may_write, &db, error);
+    status = store_db_open(path, !may_write, &db, error);
     if (status == DEFT_OK && copy_file_bytes(path, "-wal") > 0) {
         (void)sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
     }

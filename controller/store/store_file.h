@@ -15,6 +15,10 @@
 #define STORE_FILE_MAX_TABLES    48u
 #define STORE_FILE_MAX_FINDINGS  50u
 
+/* DEFT_NOT_FOUND or DEFT_INVALID with a sentence when there is no file that could be a database.
+ * Opening a store would make one. */
+DEFT_NODISCARD enum deft_status store_file_expect(const char *path, struct deft_error *error);
+
 /* Called now and then; pages or rows. `total` 0: unknown. NULL is fine. */
 typedef void (*store_file_progress_fn)(void *context, uint64_t done, uint64_t total);
 

@@ -1,5 +1,6 @@
 #include "store/store_file.h"
 
+#include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -452,7 +453,8 @@ enum deft_status store_file_repair(const char *path, const char *to, struct stor
     int lock_fd = -1;
     memset(out, 0, sizeof(*out));
     if (access(path, R_OK) != 0) {
-        return deft_fail(error, DEFT_NOT_FOUND, 0, "the database '%s' cannot be read", path);
+        return deft_fail(error, DEFT_NOT_FOUND, errno, "the database '%s' cannot be read: %s", path,
+                         strerrordesc_np(errno));
     }
     /* Where no lock can be made no controller can run either. */
     enum deft_status status = store_place_lock(path, &lock_fd, error);

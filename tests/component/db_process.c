@@ -131,6 +131,38 @@ static void wrong_command_lines_are_told(void **unused) {
     assert_int_equal(run_with(DEFT, nothing, NULL), 1);
 }
 
+/* A name with a typing error in it makes no database. */
+static void what_is_not_there_is_not_made(void **unused) {
+    struct store_world world;
+    char path[160];
+    char lock[168];
+    char *text = NULL;
+    (void)unused;
+    store_world_start(&world);
+    (void)beside(&world, "typo.db", path);
+    (void)snprintf(lock, sizeof(lock), "%s.lock", path);
+    const char *const commands[][6] = {
+        {DEFT_CONTROLLER, "db", "keep", path, "job-1", "raw=1d"},
+        {DEFT_CONTROLLER, "replay", path, "job-1"},
+        {DEFT_CONTROLLER, "token", "list", "--db", path},
+        {DEFT_CONTROLLER, "token", "revoke", "x", "--db", path},
+    };
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        const char *argv[7] = {NULL};
+        struct child child;
+        memcpy(argv, commands[i], sizeof(commands[i]));
+        child_start(&child, argv, NULL, -1, 1);
+        assert_int_not_equal(child_wait(&child), 0);
+        assert_non_null(strstr(child.output, "No such file or directory"));
+        child_free(&child);
+        assert_int_equal(bytes_of(path), -1);
+        assert_int_equal(bytes_of(lock), -1);
+    }
+    assert_int_equal(RUN4(&text, "keep", world.dir, "job-1", "raw=1d"), 1);
+    expect_word(text, "is a folder, but a database was expected");
+    store_world_stop(&world);
+}
+
 /* --- beside a controller ------------------------------------------------------------------------
  */
 
@@ -346,6 +378,7 @@ static void jobs_travel(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(check_tells_whole_from_damaged),
     cmocka_unit_test(wrong_command_lines_are_told),
+    cmocka_unit_test(what_is_not_there_is_not_made),
     cmocka_unit_test(backups_are_made_beside_a_controller),
     cmocka_unit_test(compacting_keeps_everything),
     cmocka_unit_test(no_room_leaves_all_as_it_was),

@@ -143,6 +143,22 @@ static void one_rank_has_no_prefix(void **unused) {
     child_free(&child);
 }
 
+/* The ranks go on; that something is missing is said, and is a failure. */
+static void output_that_is_lost_is_told(void **unused) {
+    static const char *const argv[] = {
+        "sh", "-c",
+        "exec \"$0\" run --nproc 2 --controller http://127.0.0.1:1 -- sh -c 'echo text' >/dev/full",
+        DEFT, NULL};
+    struct child child;
+    (void)unused;
+    child_start(&child, argv, NULL, -1, 1);
+    assert_int_equal(child_wait(&child), 1);
+    const char *told = strstr(child.output, "standard output cannot be written: No space left");
+    assert_non_null(told);
+    assert_null(strstr(told + 1, "standard output"));
+    child_free(&child);
+}
+
 static void the_environment_is_complete(void **unused) {
     (void)unused;
     struct child child;
@@ -352,6 +368,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_job_is_tuned_and_leaves_nothing),
     cmocka_unit_test(lines_are_whole_and_named),
     cmocka_unit_test(one_rank_has_no_prefix),
+    cmocka_unit_test(output_that_is_lost_is_told),
     cmocka_unit_test(the_environment_is_complete),
     cmocka_unit_test(the_first_failure_ends_the_job),
     cmocka_unit_test(a_command_that_cannot_run_says_so),
