@@ -148,6 +148,10 @@ void jobs_offer_warm(struct jobs *jobs, int64_t incarnation, const struct store_
                      struct jobs_offer *out);
 /* What that is looked for by. */
 void jobs_offer_key(const struct wire_registration *registration, struct store_warm_key *out);
+/* Rules that the ranks of a registration can run, as a set of DSCHED_RULE_BIT, and that a search
+ * may choose from. `delayed` is not among them: nobody can prove it harmless, but an operator may
+ * pin it. */
+uint32_t jobs_offer_rules(const struct wire_registration *registration);
 /* The tensors of a registration; malloc'ed, borrows nothing; NULL when memory is short. */
 struct dsched_table *jobs_offer_table(const struct wire_registration *registration);
 

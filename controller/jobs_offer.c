@@ -1,3 +1,4 @@
+/* Plans that were not searched for: where they come from, and whether they fit a job. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,17 @@ struct dsched_table *jobs_offer_table(const struct wire_registration *registrati
         *table = (struct dsched_table){.n_tensors = n, .elements = elements, .dtypes = dtypes};
     }
     return table;
+}
+
+uint32_t jobs_offer_rules(const struct wire_registration *registration) {
+    uint32_t rules = DSCHED_RULE_BIT(DSCHED_EXACT);
+    if (registration->capabilities & WIRE_CAN_PREVIEW) {
+        rules |= DSCHED_RULE_BIT(DSCHED_LOOKAHEAD);
+    }
+    if (registration->capabilities & WIRE_CAN_AVERAGE) {
+        rules |= DSCHED_RULE_BIT(DSCHED_AVERAGED);
+    }
+    return rules;
 }
 
 enum deft_status jobs_offer_read(struct store *store, const char *job, const char *id,
@@ -90,14 +102,6 @@ void jobs_offer_warm(struct jobs *jobs, int64_t incarnation, const struct store_
 /* --- whether it fits ---------------------------------------------------------------------------
  */
 
-static uint32_t offer_max_merge(const struct dsched_plan *plan) {
-    uint32_t most = 0;
-    for (uint32_t g = 0; g < plan->n_generations; g++) {
-        most = plan->merge[g] > most ? plan->merge[g] : most;
-    }
-    return most;
-}
-
 static enum deft_status offer_decode(const struct jobs_offer *offer,
                                      const struct dsched_table *table, uint32_t n_links,
                                      uint32_t rules, struct dsched_plan *out,
@@ -127,16 +131,10 @@ enum deft_status jobs_offer_check(const struct jobs_offer *offer,
                                   const struct wire_registration *registration,
                                   struct deft_error *error) {
     struct dsched_plan plan = {0};
-    uint32_t rules = DSCHED_RULE_BIT(DSCHED_EXACT) | DSCHED_RULE_BIT(DSCHED_DELAYED);
+    uint32_t rules = jobs_offer_rules(registration) | DSCHED_RULE_BIT(DSCHED_DELAYED);
     struct dsched_table *table = jobs_offer_table(registration);
     if (table == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a plan");
-    }
-    if (registration->capabilities & WIRE_CAN_PREVIEW) {
-        rules |= DSCHED_RULE_BIT(DSCHED_LOOKAHEAD);
-    }
-    if (registration->capabilities & WIRE_CAN_AVERAGE) {
-        rules |= DSCHED_RULE_BIT(DSCHED_AVERAGED);
     }
     enum deft_status status =
         offer_decode(offer, table, registration->n_links, rules, &plan, error);
@@ -158,8 +156,9 @@ static enum deft_status offer_check_limits(const struct jobs_offer *offer,
                          offer->id, (unsigned long long)pending,
                          (unsigned long long)options->max_pending_bytes);
     }
-    if (!terms->is_pinned && (progress_ppm == 0 || offer_max_merge(plan) > options->max_merge ||
-                              dsched_plan_max_delay(plan) > options->max_delay)) {
+    if (!terms->is_pinned &&
+        (progress_ppm == 0 || dsched_plan_max_merge(plan) > options->max_merge ||
+         dsched_plan_max_delay(plan) > options->max_delay)) {
         return deft_fail(error, DEFT_MISMATCH, 0, "plan: %s is beyond what the job admits now",
                          offer->id);
     }
@@ -182,7 +181,7 @@ enum deft_status jobs_offer_fit(const struct jobs_offer *offer,
     uint32_t progress_ppm =
         plan.rule == DSCHED_EXACT
             ? 1000000
-            : quantify_progress_ppm(terms->price, plan.rule, offer_max_merge(&plan),
+            : quantify_progress_ppm(terms->price, plan.rule, dsched_plan_max_merge(&plan),
                                     dsched_plan_max_delay(&plan));
     status = offer_check_limits(offer, terms, &plan, progress_ppm, error);
     if (status == DEFT_OK &&

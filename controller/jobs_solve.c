@@ -14,20 +14,13 @@
  * they communicate, are 5 to 10 % slower at times; a link without slack never catches up again. */
 #define SOLVE_JITTER_PPM 150000u
 
-/* Rules that the job's loop can run. `delayed` is for what the guard can prove harmless: a plan
- * that an operator pins, not one that is searched for. */
+/* What a search may choose from, and what that costs in progress. */
 static enum deft_status solve_options(const struct jobs_live *live,
                                       struct dsched_planner_options *out,
                                       struct quantify_price *price, struct deft_error *error) {
     dsched_planner_defaults(out);
     out->jitter_ppm = SOLVE_JITTER_PPM;
-    out->rules = DSCHED_RULE_BIT(DSCHED_EXACT);
-    if (live->registration.capabilities & WIRE_CAN_PREVIEW) {
-        out->rules |= DSCHED_RULE_BIT(DSCHED_LOOKAHEAD);
-    }
-    if (live->registration.capabilities & WIRE_CAN_AVERAGE) {
-        out->rules |= DSCHED_RULE_BIT(DSCHED_AVERAGED);
-    }
+    out->rules = jobs_offer_rules(&live->registration);
     out->max_pending_bytes = live->registration.max_pending_bytes;
     enum deft_status status = quantify_price(&live->tuner.quantify, out->rules, price, error);
     out->max_merge = price->max_merge;
@@ -52,9 +45,7 @@ static void solve_proposal(const struct dsched_plan *plan, uint32_t progress_ppm
     out->rule = plan->rule;
     out->cycle = dsched_plan_cycle(plan);
     out->delay = dsched_plan_max_delay(plan);
-    for (uint32_t g = 0; g < plan->n_generations; g++) {
-        out->merge = plan->merge[g] > out->merge ? plan->merge[g] : out->merge;
-    }
+    out->merge = dsched_plan_max_merge(plan);
     out->updates_ppm = plan->forecast.updates_per_step_ppm;
     out->predicted_step_ns = plan->forecast.step_ns;
 }

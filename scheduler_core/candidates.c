@@ -62,14 +62,6 @@ static enum dsched_status make_plan(enum dsched_rule rule, const struct layout *
     return DSCHED_OK;
 }
 
-static uint32_t max_merge_of(const struct dsched_plan *plan) {
-    uint32_t merge = 0;
-    for (uint32_t g = 0; g < plan->n_generations; g++) {
-        merge = plan->merge[g] > merge ? plan->merge[g] : merge;
-    }
-    return merge;
-}
-
 int candidates_sustain(const struct candidates *candidates, const struct layout *layout,
                        struct candidates_cycle cycle) {
     muldiv_wide load =
@@ -95,7 +87,7 @@ static enum dsched_status set_delays(const struct candidates *candidates,
     max_delay = cycle.max_delay < max_delay ? cycle.max_delay : max_delay;
     if (!candidates_sustain(candidates, layout, cycle)) {
         /* One generation in flight behind the one that accumulates keeps every link busy. */
-        uint32_t delay = max_merge_of(plan);
+        uint32_t delay = dsched_plan_max_merge(plan);
         delays_fill(plan, delay < max_delay ? delay : max_delay);
         return DSCHED_OK;
     }
@@ -144,7 +136,7 @@ enum dsched_status candidates_add(struct candidates *candidates, enum dsched_rul
         dsched_plan_done(&plan);
         return status;
     }
-    item.max_merge = max_merge_of(&plan);
+    item.max_merge = dsched_plan_max_merge(&plan);
     item.feasible = most_bytes == 0 || item.report.pending_bytes <= most_bytes;
     item.margin_step_ns = margin.step_ns;
     item.progress_ppm = price_progress_ppm(candidates->options->progress, &plan, &item.report);

@@ -32,6 +32,14 @@ uint32_t dsched_plan_cycle(const struct dsched_plan *plan) {
     return n_iterations;
 }
 
+uint32_t dsched_plan_max_merge(const struct dsched_plan *plan) {
+    uint32_t merge = 0;
+    for (uint32_t g = 0; g < plan->n_generations; g++) {
+        merge = plan->merge[g] > merge ? plan->merge[g] : merge;
+    }
+    return merge;
+}
+
 uint32_t dsched_plan_max_delay(const struct dsched_plan *plan) {
     size_t n_ops = (size_t)plan->n_generations * plan->n_buckets;
     uint32_t delay = 0;

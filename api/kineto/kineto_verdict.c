@@ -152,12 +152,7 @@ static enum deft_status kineto_verdict_solve(const struct dsched_profile *profil
     }
     const struct dsched_report *report = &solution.report;
     out->rule = solution.plan.rule;
-    out->max_merge = 1;
-    for (uint32_t g = 0; g < solution.plan.n_generations; g++) {
-        if (solution.plan.merge[g] > out->max_merge) {
-            out->max_merge = solution.plan.merge[g];
-        }
-    }
+    out->max_merge = dsched_plan_max_merge(&solution.plan);
     out->max_delay = report->max_delay;
     out->mean_delay_milli = report->mean_delay_milli;
     out->updates_per_step_ppm = report->updates_per_step_ppm;

@@ -349,6 +349,11 @@ static void pending_bytes_follow_the_rule(void **unused) {
     assert_int_equal(dsched_plan_pending_bytes(&plan, &table), 3 * size);
     assert_int_equal(dsched_plan_cycle(&plan), 2);
     assert_int_equal(dsched_plan_max_delay(&plan), 1);
+    assert_int_equal(dsched_plan_max_merge(&plan), 1);
+    plan.merge[0] = 3;
+    assert_int_equal(dsched_plan_max_merge(&plan), 3);
+    plan.merge[1] = 5;
+    assert_int_equal(dsched_plan_max_merge(&plan), 5);
     dsched_plan_done(&plan);
 }
 

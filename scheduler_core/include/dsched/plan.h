@@ -69,6 +69,7 @@ static inline const struct dsched_op *dsched_plan_op(const struct dsched_plan *p
 }
 /* Iterations in one cycle: the sum of merge. */
 uint32_t dsched_plan_cycle(const struct dsched_plan *plan);
+uint32_t dsched_plan_max_merge(const struct dsched_plan *plan);
 uint32_t dsched_plan_max_delay(const struct dsched_plan *plan);
 /* Largest number of generations alive during one iteration of the steady state. A generation is
  * alive from its first iteration on, while it accumulates, up to and including the iteration whose
