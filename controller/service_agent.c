@@ -1,3 +1,4 @@
+/* What agents ask: to register, to report, and to hear of plans. */
 #include <stdlib.h>
 #include <string.h>
 

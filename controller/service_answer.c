@@ -94,6 +94,15 @@ int64_t service_incarnation(struct http_request *request) {
     return id;
 }
 
+int service_before(struct service *service, struct http_request *request, struct wire_job *out) {
+    struct deft_error error = {0};
+    if (jobs_view(service->jobs, http_request_param(request, "job"), out, &error) != DEFT_OK) {
+        service_fail(request, &error);
+        return 0;
+    }
+    return 1;
+}
+
 int service_is_json(struct http_request *request) {
     static const char json[] = "application/json";
     const char *type = http_request_header(request, "Content-Type");

@@ -1,3 +1,4 @@
+/* GET /config: the settings in use, and where each comes from. */
 #include "config.h"
 #include "service_answer.h"
 

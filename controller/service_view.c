@@ -1,3 +1,4 @@
+/* What viewers ask of jobs, their incarnations and plans. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* What no schedule can be faster than. */
 #include <dsched/simulate.h>
 
 #include "muldiv.h"

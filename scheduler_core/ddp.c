@@ -1,3 +1,4 @@
+/* PyTorch DDP's buckets. */
 #include <dsched/plan.h>
 
 /* Walks the tensors as PyTorch DDP does; writes buckets when `out` is not NULL. */

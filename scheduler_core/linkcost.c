@@ -1,3 +1,4 @@
+/* What an all-reduce of some size takes on a link: its samples, joined by lines. */
 #include "muldiv.h"
 
 #include <dsched/profile.h>

@@ -1,3 +1,4 @@
+/* Which bucket goes on which link, by a search over labels. */
 #include "labels.h"
 #include "muldiv.h"
 

@@ -1,3 +1,4 @@
+/* Whether a plan is legal. */
 #include "refuse.h"
 
 #include <dsched/plan.h>

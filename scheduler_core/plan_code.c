@@ -1,3 +1,4 @@
+/* The canonical encoding of plans, and their hash. */
 #include "fnv.h"
 #include "refuse.h"
 

@@ -1,3 +1,4 @@
+/* Generations that are alive at once, and what they hold of memory. */
 #include <dsched/plan.h>
 
 static uint32_t max_delay_of(const struct dsched_plan *plan, uint32_t g) {

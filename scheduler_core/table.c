@@ -1,3 +1,4 @@
+/* The table of tensors: its hash and its size. */
 #include "fnv.h"
 
 #include <dsched/profile.h>

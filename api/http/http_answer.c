@@ -1,3 +1,4 @@
+/* Answers of handlers: tagged, packed, or a problem. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

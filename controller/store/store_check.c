@@ -1,3 +1,4 @@
+/* Whether a database holds what the schema promises. */
 #include "store/store_file.h"
 
 #include <sqlite3.h>

@@ -1,3 +1,4 @@
+/* A job out of a database, into an archive. */
 #include "store/store_file.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Ids and times as the API writes them. */
 #include "store/store.h"
 
 #include <inttypes.h>

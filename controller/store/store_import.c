@@ -1,3 +1,4 @@
+/* An archive into a database, as a job. */
 #include "store/store_file.h"
 
 #include <sqlite3.h>

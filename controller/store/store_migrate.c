@@ -1,3 +1,4 @@
+/* From one version of the schema to the next. */
 #include "store/store_db.h"
 
 #include <sqlite3.h>

@@ -1,3 +1,4 @@
+/* Answers of the API, printed while they are read. */
 #include "store/store.h"
 
 #include <sqlite3.h>

@@ -1,3 +1,4 @@
+/* What the registry of jobs reads. */
 #include "store/store.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* A report, written so that it counts once. */
 #include "store/store.h"
 
 #include <sqlite3.h>

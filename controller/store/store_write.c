@@ -1,3 +1,4 @@
+/* The other writes: registrations, changes, what a job wants kept. */
 #include "store/store.h"
 
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* The largest merge whose price in progress a job admits. */
 #include <dsched/convergence.h>
 
 #include "refuse.h"

@@ -1,3 +1,4 @@
+/* Progress per sample under a merge and a delay. */
 #include <dsched/convergence.h>
 
 #include "refuse.h"

@@ -1,3 +1,4 @@
+/* The same for every merge and delay at once: what the planner is given. */
 #include <dsched/convergence.h>
 
 #include "refuse.h"
