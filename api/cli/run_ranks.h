@@ -35,7 +35,7 @@ struct run_ranks {
     struct run_output outputs[2];
     int bar_shown;
     int output_lost; /* some of what the ranks printed could not be handed on */
-    int exit_code; /* of the first rank that failed; 0: none */
+    int exit_code;   /* of the first rank that failed; 0: none */
     int stopping;
     int64_t kill_ns; /* monotonic; 0: not yet decided */
 };
