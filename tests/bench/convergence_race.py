@@ -20,6 +20,7 @@ import page
 
 ROOT = Path(__file__).resolve().parents[2]
 RATE_MBIT = 500
+ITERATIONS = 5000  # some 200 of them run exact, which is little of the whole
 TURN = 50  # iterations
 SMOOTH = 64  # iterations that a loss is the mean of
 PATIENCE = 2  # times exact's iterations, after which auto has not arrived
@@ -69,8 +70,7 @@ class Lane:
 
 
 def race(build, iterations, seed):
-    options = Namespace(build=build, world=2, links=1, rate=RATE_MBIT)
-    ddp_run.MAX_MERGE = 3  # the controller's default
+    options = Namespace(build=build, world=2, links=1, rate=RATE_MBIT, max_merge=3)
     with tempfile.TemporaryDirectory() as folder:
         bench = Race(options, Path(folder))
         bench.env["BENCH_SEED"] = str(seed)
@@ -98,7 +98,7 @@ def measure(build, quick):
     found = []
     for seed in range(1, 2 if quick else 4):
         command = ["bash", "-c", IN_HOSTS, "race", str(ROOT), str(RATE_MBIT), ddp_run.PYTHON,
-                   __file__, str(build), str(300 if quick else 1500), str(seed)]
+                   __file__, str(build), str(300 if quick else ITERATIONS), str(seed)]
         if os.geteuid() != 0:
             command = ["unshare", "-Ur", *command]
         done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,

@@ -21,8 +21,8 @@ DROPPED = 3
 #: The tuned job counts as settled when its plan has not changed for this many turns.
 CALM_TURNS, TURN, MOST_TURNS = 3, 20, 20
 LAST_LOSSES = 16
-#: One above the controller's default: at 500 Mbit/s three iterations do not hide an all-reduce with
-#: margin. The accuracy part of docs/benchmarks.md has its price.
+#: Unless asked otherwise, one above the controller's default: at 500 Mbit/s three iterations do not
+#: hide an all-reduce with margin. The accuracy part of docs/benchmarks.md has its price.
 MAX_MERGE = 4
 
 
@@ -33,6 +33,7 @@ def arguments():
     parser.add_argument("--rate", type=int)
     parser.add_argument("--links", type=int)
     parser.add_argument("--world", type=int)
+    parser.add_argument("--max-merge", type=int, default=MAX_MERGE)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=12)
     return parser.parse_args()
@@ -116,8 +117,9 @@ class Bench:
     def by_deft(self, variant):
         def command(env):
             yield [str(self.options.build / "bin" / "deft"), "run", "--nproc",
-                   str(self.options.world), "--mode", "auto", "--max-merge", str(MAX_MERGE),
-                   "--job", "bench", "--", *self.worker(variant)], {"DEFT_LINKS": self.links, **env}
+                   str(self.options.world), "--mode", "auto", "--max-merge",
+                   str(self.options.max_merge), "--job", "bench", "--",
+                   *self.worker(variant)], {"DEFT_LINKS": self.links, **env}
         return command
 
     def start(self, variant, env=None):
@@ -195,13 +197,14 @@ def measure(bench):
                 "exact": bench.start("exact"), "auto": bench.start("auto")}
         turns = settle(jobs["auto"])
         rounds = []
+        begin = jobs["auto"].said[0]
         for i in range(options.rounds):
             order = list(jobs)[::-1] if i % 2 else list(jobs)
             times = {name: statistics.median(jobs[name].run(DROPPED + options.iterations))
                      for name in order}
             rounds.append(times)
         # What the rounds measured. The job's loss jumps late, without us too, which ends a plan.
-        rule = jobs["auto"].said[0]["rule"]
+        end = jobs["auto"].said[0]
         losses = same_samples({name: jobs[name] for name in ("ddp", "auto")})
         said = jobs["auto"].said
         result = {"rate_mbit": options.rate, "links": options.links, "world": options.world}
@@ -215,7 +218,10 @@ def measure(bench):
             exact_over_ddp=round(statistics.median(r["exact"] / r["ddp"] for r in rounds), 3),
             loss_ddp=round(losses["ddp"], 5), loss_auto=round(losses["auto"], 5),
             iterations=said[0]["n"],
-            bit_equal=len({s["hash"] for s in said}) == 1, rule=rule,
+            bit_equal=len({s["hash"] for s in said}) == 1, rule=end["rule"],
+            max_merge=options.max_merge,
+            updates_per_iteration=round(
+                (end["updates"] - begin["updates"]) / (end["n"] - begin["n"]), 3),
             settled_after=turns * TURN, ddp_cap_mb=cap, ddp_interfaces=names)
         for job in jobs.values():
             job.end()
@@ -230,8 +236,8 @@ def table(path):
                      f"{r['ddp_ms']} ({r['ddp_cap_mb']} MB)", r["exact_ms"], r["auto_ms"],
                      f"{r['speedup_vs_ddp']:.2f} ({r['speedup_range'][0]:.2f} to "
                      f"{r['speedup_range'][1]:.2f})",
-                     f"{r['auto_over_floor']:.2f}", r["rule"],
-                     f"{r['loss_ddp']:.4f}", f"{r['loss_auto']:.4f}",
+                     f"{r['auto_over_floor']:.2f}", r["rule"], f"{r['updates_per_iteration']:.2f}",
+                     r["max_merge"], f"{r['loss_ddp']:.4f}", f"{r['loss_auto']:.4f}",
                      "yes" if r["bit_equal"] else "no"])
     text = f"""
 ## PyTorch
@@ -245,7 +251,8 @@ sizes 1, 4, 8 and 25 MB (with two links also over both interfaces). Losses are m
 so their floor is no floor of real hosts.
 
 {page.table(["Mbit/s", "links", "hosts", "floor", "DDP", "exact", "auto", "auto over DDP",
-             "auto / floor", "rule", "loss DDP", "loss auto", "ranks bit-equal"], rows, 0)}
+             "auto / floor", "rule", "updates per iteration", "merge at most", "loss DDP",
+             "loss auto", "ranks bit-equal"], rows, 0)}
 """
     print(text)
     page.write("pytorch", text)
