@@ -259,7 +259,7 @@ static void cmd_run_watch(struct cmd_run_state *run) {
 static int cmd_run_job(struct cmd_run_state *run, const struct run_options *options,
                        struct run_guard *guard, struct deft_error *error) {
     struct run_environment environment = {.options = options};
-    run_services_start(&run->services, options, cmd_run_interrupted, run);
+    run_services_start(&run->services, options, guard, cmd_run_interrupted, run);
     if (run->services.socket[0] != '\0') {
         environment.agent_socket = run->services.socket;
     }

@@ -260,6 +260,7 @@ static enum deft_status run_services_want_agent(struct run_services *services,
                          strerror(errno));
     }
     (void)snprintf(services->socket, sizeof(services->socket), "%s/agent", services->folder);
+    run_guard_watch_socket(services->guard, services->socket);
     enum deft_status status = run_services_spawn_agent(services, error);
     if (status == DEFT_OK) {
         status = run_services_await_agent(services, interrupted, context, error);
@@ -292,11 +293,15 @@ static enum deft_status run_services_logs(struct run_services *services, struct 
 }
 
 void run_services_start(struct run_services *services, const struct run_options *options,
-                        run_services_interrupt_fn interrupted, void *context) {
+                        struct run_guard *guard, run_services_interrupt_fn interrupted,
+                        void *context) {
     struct deft_error error = {0};
     const char *what = "the state directory";
-    *services = (struct run_services){
-        .options = options, .at.credentials = options->credentials, .agent_fd = -1, .log_fd = -1};
+    *services = (struct run_services){.options = options,
+                                      .guard = guard,
+                                      .at.credentials = options->credentials,
+                                      .agent_fd = -1,
+                                      .log_fd = -1};
     run_services_find(&services->controller, "deft-controller");
     run_services_find(&services->agent, "deft-agent");
     enum deft_status status = run_services_logs(services, &error);

@@ -10,6 +10,7 @@
 #include <deft/status.h>
 
 #include "cli_controller.h"
+#include "run_guard.h"
 #include "run_options.h"
 
 /* A service that keeps dying is given up after this many starts. */
@@ -28,6 +29,7 @@ struct run_service {
 
 struct run_services {
     const struct run_options *options;
+    struct run_guard *guard;
     struct cli_controller at; /* its URL is "" without one */
     uint16_t port;            /* of a controller on loopback; 0: it is elsewhere */
     struct run_service controller;
@@ -45,7 +47,8 @@ typedef int (*run_services_interrupt_fn)(void *context);
 
 /* Finds or starts what is missing. Leaves `socket` empty when tuning is not to be had. */
 void run_services_start(struct run_services *services, const struct run_options *options,
-                        run_services_interrupt_fn interrupted, void *context);
+                        struct run_guard *guard, run_services_interrupt_fn interrupted,
+                        void *context);
 /* A child has ended; reaps it. 1 if it was one of ours. */
 int run_services_ended(struct run_services *services, pid_t pid, int exit_code);
 /* Starts again what has died, once its time has come. Never blocks. */

@@ -265,12 +265,19 @@ static void a_killed_run_takes_everything_with_it(void **unused) {
     make_folder(folder);
     const char *argv[] = {DEFT,   "run", "--no-prefix", "--nproc", "2",        "--state-dir",
                           folder, "--",  "sh",          "-c",      command[2], NULL};
-    child_start(&child, argv, NULL, -1, 1);
+    char temporary[64];
+    const char *environment[] = {temporary, NULL};
+    (void)snprintf(temporary, sizeof(temporary), "TMPDIR=%s/tmp", folder);
+    assert_int_equal(mkdir(temporary + strlen("TMPDIR="), 0700), 0);
+    child_start(&child, argv, environment, -1, 1);
     child_await_output(&child, "up\nup\n");
+    assert_int_equal(rmdir(temporary + strlen("TMPDIR=")), -1); /* the agent's socket is there */
     assert_int_equal(kill(child.pid, SIGKILL), 0);
     assert_int_equal(child_wait(&child), 137);
     await_no_process("deft-controller", folder);
     await_no_process("deft-agent", folder);
+    await_no_process("deft", folder);
+    assert_int_equal(rmdir(temporary + strlen("TMPDIR=")), 0);
     child_free(&child);
     remove_folder(folder);
 }
