@@ -27,11 +27,13 @@ static void fail_next(struct gpu_job *job, uint64_t iteration) {
 }
 
 /* The job ends on both ranks, and the one whose call failed tells which it was and why. */
-static void check_told(const char *call, const char *expected) {
+static void check_told_under(const struct dsched_plan *plan, const char *call,
+                             const char *expected) {
     begin();
     failing = call;
     struct gpu_job job = {.device = "cuda",
                           .links = both_links,
+                          .plan = plan,
                           .n_iterations = 6,
                           .write_back = 1,
                           .op_timeout_ns = testing_deadline_ns(1),
@@ -47,6 +49,21 @@ static void check_told(const char *call, const char *expected) {
     }
     gpu_job_done(&job);
     mem_fabric_destroy(fabric);
+}
+
+static void check_told(const char *call, const char *expected) {
+    check_told_under(NULL, call, expected);
+}
+
+/* Two buckets: the f64 tensor is in one of its own. */
+static void make_averaged(struct dsched_plan *out) {
+    assert_int_equal(dsched_plan_init(out, 2, 1), DSCHED_OK);
+    out->rule = DSCHED_AVERAGED;
+    out->n_links = 1;
+    out->merge[0] = 1;
+    out->ops[0].delay = out->ops[1].delay = 1;
+    out->buckets[0].end = out->buckets[1].begin = 129;
+    out->buckets[1].end = gpu_job_elements();
 }
 
 static void calls_of_cuda_are_told(void **state) {
@@ -66,6 +83,20 @@ static void queries_that_fail_are_told(void **state) {
 static void passes_are_told(void **state) {
     (void)state;
     check_told("combine", "CUDA: a pass over gradients (copy) failed: the stand-in was told");
+}
+
+static void passes_of_averaged_are_told(void **state) {
+    static const char *const passes[] = {"guard", "judge", "average", "seal"};
+    (void)state;
+    struct dsched_plan plan;
+    make_averaged(&plan);
+    for (size_t i = 0; i < sizeof(passes) / sizeof(passes[0]); i++) {
+        char expected[128];
+        (void)snprintf(expected, sizeof(expected),
+                       "CUDA: a pass over gradients (%s) failed: the stand-in was told", passes[i]);
+        check_told_under(&plan, passes[i], expected);
+    }
+    dsched_plan_done(&plan);
 }
 
 static void calls_of_nccl_are_told(void **state) {
@@ -143,22 +174,32 @@ static void graphs_are_refused(void **state) {
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static void averaged_is_refused(void **state) {
+/* A generation in flight, this rank's own change of it, and the anchor. */
+static void averaged_fits_or_is_refused(void **state) {
     (void)state;
-    begin();
     struct dsched_plan plan;
-    assert_int_equal(dsched_plan_init(&plan, 1, 1), DSCHED_OK);
-    plan.rule = DSCHED_AVERAGED;
-    plan.n_links = 1;
-    plan.merge[0] = 1;
-    plan.ops[0].delay = 1;
-    plan.buckets[0].end = gpu_job_elements();
-    struct gpu_job job = {.device = "cuda", .links = both_links, .plan = &plan};
-    gpu_job_run(&job);
-    assert_int_not_equal(job.status[0], DEFT_OK);
-    gpu_job_done(&job);
+    make_averaged(&plan);
+    for (uint32_t copies = 2; copies <= 3; copies++) {
+        begin();
+        struct gpu_job job = {.device = "cuda",
+                              .links = both_links,
+                              .plan = &plan,
+                              .n_iterations = 3,
+                              .max_pending_copies = copies};
+        gpu_job_run(&job);
+        for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+            if (copies < 3) {
+                assert_int_equal(job.status[r], DEFT_LIMIT);
+                assert_non_null(strstr(job.error[r].text, "are allowed"));
+            } else {
+                assert_string_equal(job.error[r].text, "");
+                assert_int_equal(job.stats[r].pending_bytes, 3 * gpu_job_bytes());
+            }
+        }
+        gpu_job_done(&job);
+        mem_fabric_destroy(fabric);
+    }
     dsched_plan_done(&plan);
-    mem_fabric_destroy(fabric);
 }
 
 static void two_links_of_nccl_are_refused(void **state) {
@@ -277,11 +318,12 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(calls_of_cuda_are_told),
     cmocka_unit_test(queries_that_fail_are_told),
     cmocka_unit_test(passes_are_told),
+    cmocka_unit_test(passes_of_averaged_are_told),
     cmocka_unit_test(calls_of_nccl_are_told),
     cmocka_unit_test(a_lost_peer_aborts),
     cmocka_unit_test(what_does_not_end_is_given_up),
     cmocka_unit_test(graphs_are_refused),
-    cmocka_unit_test(averaged_is_refused),
+    cmocka_unit_test(averaged_fits_or_is_refused),
     cmocka_unit_test(two_links_of_nccl_are_refused),
     cmocka_unit_test(nccl_for_host_memory_gives_way),
     cmocka_unit_test(without_its_library_nccl_gives_way),

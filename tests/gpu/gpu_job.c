@@ -1,6 +1,7 @@
 #include "gpu_job.h"
 
 #include <cuda_runtime_api.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,8 @@ size_t gpu_job_bytes(void) {
     return n;
 }
 
+#define BAD_TENSOR 2 /* weight */
+
 /* A rank's own. */
 struct gpu_rank {
     struct world_rank *self;
@@ -44,6 +47,7 @@ struct gpu_rank {
     void *streams[2];
     uint8_t *w[GPU_JOB_TENSORS];
     uint8_t *gradient[GPU_JOB_TENSORS];
+    uint8_t *momentum[GPU_JOB_TENSORS];
     void *host; /* room for the largest tensor */
 };
 
@@ -70,6 +74,15 @@ static void *make_memory(const struct gpu_rank *rank, size_t n_bytes) {
     return memory;
 }
 
+/* From `host`. */
+static void put(const struct gpu_rank *rank, void *stream, void *into, size_t n_bytes) {
+    if (rank->is_cuda) {
+        standin_produce(stream, into, rank->host, n_bytes);
+    } else {
+        memcpy(into, rank->host, n_bytes);
+    }
+}
+
 static enum deft_status set_up(struct gpu_rank *rank, struct deft_error *error) {
     struct deft_runtime *rt = rank->self->rt;
     enum deft_status status = DEFT_OK;
@@ -86,37 +99,53 @@ static enum deft_status set_up(struct gpu_rank *rank, struct deft_error *error) 
         size_t n_bytes = (size_t)tensors[t].elements * width(t);
         rank->w[t] = make_memory(rank, n_bytes);
         rank->gradient[t] = make_memory(rank, n_bytes);
+        rank->momentum[t] = make_memory(rank, n_bytes);
         rank->job->memory[rank->self->rank][t] = rank->w[t];
         rank->job->memory[rank->self->rank][GPU_JOB_TENSORS + t] = rank->gradient[t];
+        rank->job->memory[rank->self->rank][2 * GPU_JOB_TENSORS + t] = rank->momentum[t];
         fill(rank->host, t, 1000 + (uint64_t)rank->self->rank); /* rank 0's must go to all */
-        if (rank->is_cuda) {
-            standin_produce(rank->streams[0], rank->w[t], rank->host, n_bytes);
-        } else {
-            memcpy(rank->w[t], rank->host, n_bytes);
-        }
+        put(rank, rank->streams[0], rank->w[t], n_bytes);
         struct deft_tensor tensor = {.name = tensors[t].name,
                                      .elements = tensors[t].elements,
                                      .dtype = tensors[t].dtype,
                                      .parameters = rank->w[t]};
         uint32_t id = 0;
         status = deft_tensor_add(rt, &tensor, &id, error);
+        if (status == DEFT_OK && rank->job->has_momentum) {
+            memset(rank->host, 0, n_bytes);
+            put(rank, rank->streams[0], rank->momentum[t], n_bytes);
+            status =
+                deft_state_add(rt, rank->momentum[t], tensors[t].elements, tensors[t].dtype, error);
+        }
     }
     return status == DEFT_OK ? deft_commit(rt, error) : status;
 }
 
-static void descend(const struct gpu_rank *rank, void *stream, const struct deft_update *update) {
+/* x -= rate * y */
+static void step(const struct gpu_rank *rank, uint32_t t, void *x, const void *y, double rate) {
+    if (rank->is_cuda) {
+        standin_descend(rank->streams[0], (int)tensors[t].dtype, x, y, tensors[t].elements, rate);
+        return;
+    }
+    for (uint64_t i = 0; i < tensors[t].elements; i++) {
+        if (tensors[t].dtype == DEFT_F64) {
+            ((double *)x)[i] -= rate * ((const double *)y)[i];
+        } else {
+            ((float *)x)[i] -= (float)rate * ((const float *)y)[i];
+        }
+    }
+}
+
+static void descend(const struct gpu_rank *rank, const struct deft_update *update) {
     for (uint32_t t = 0; t < GPU_JOB_TENSORS; t++) {
         const void *g = update->gradients[t];
-        if (g != NULL && rank->is_cuda) {
-            standin_descend(stream, (int)tensors[t].dtype, rank->w[t], g, tensors[t].elements,
-                            0.125);
+        if (g != NULL && rank->job->has_momentum) {
+            step(rank, t, rank->momentum[t], rank->momentum[t], 0.5);
+            step(rank, t, rank->momentum[t], g, -1.0);
+            g = rank->momentum[t];
         }
-        for (uint64_t i = 0; g != NULL && !rank->is_cuda && i < tensors[t].elements; i++) {
-            if (tensors[t].dtype == DEFT_F64) {
-                ((double *)rank->w[t])[i] -= 0.125 * ((const double *)g)[i];
-            } else {
-                ((float *)rank->w[t])[i] -= 0.125f * ((const float *)g)[i];
-            }
+        if (g != NULL) {
+            step(rank, t, rank->w[t], g, 0.125);
         }
     }
 }
@@ -127,24 +156,45 @@ static enum deft_status drain(struct gpu_rank *rank, struct deft_error *error) {
     do {
         status = deft_drain(rank->self->rt, &update, error);
         if (status == DEFT_OK && update.action == DEFT_APPLY) {
-            descend(rank, rank->streams[0], &update);
+            descend(rank, &update);
         }
     } while (status == DEFT_OK && update.action != DEFT_DONE);
+    rank->job->n_told_skipped[rank->self->rank] += status == DEFT_OK ? update.skipped : 0;
     return status;
 }
 
 static void give(struct gpu_rank *rank, uint32_t t, uint64_t iteration) {
+    const struct gpu_job *job = rank->job;
     size_t n_bytes = (size_t)tensors[t].elements * width(t);
-    void *stream = rank->streams[rank->job->two_streams ? t % 2 : 0];
+    void *stream = rank->streams[job->two_streams ? t % 2 : 0];
     fill(rank->host, t, iteration * 64 + (uint64_t)rank->self->rank);
-    deft_stream(rank->self->rt, stream);
-    if (rank->is_cuda) {
-        standin_produce(stream, rank->gradient[t], rank->host, n_bytes);
-    } else {
-        memcpy(rank->gradient[t], rank->host, n_bytes);
+    if (iteration + 1 == job->bad_at && rank->self->rank == job->bad_rank && t == BAD_TENSOR) {
+        ((float *)rank->host)[tensors[t].elements - 1] = INFINITY;
     }
+    deft_stream(rank->self->rt, stream);
+    put(rank, stream, rank->gradient[t], n_bytes);
     WORLD_CHECK(rank->self, deft_grad_ready(rank->self->rt, t, rank->gradient[t]) == DEFT_OK,
                 "gradient refused");
+}
+
+/* As an agent would bring them. */
+static void offer(const struct gpu_rank *rank, uint64_t iteration) {
+    const struct gpu_job *job = rank->job;
+    uint8_t bytes[4096];
+    for (uint32_t i = 0; i < GPU_JOB_PLANS; i++) {
+        if (job->next_plans[i] == NULL || job->next_at[i] != iteration) {
+            continue;
+        }
+        const struct ipc_plan head = {.seq = i + 1,
+                                      .hash = dsched_plan_hash(job->next_plans[i]),
+                                      .max_loss = NAN,
+                                      .max_grad_sq = NAN};
+        size_t n_bytes = dsched_plan_encode(job->next_plans[i], bytes, sizeof(bytes));
+        struct deft_error error = {.text = ""};
+        WORLD_CHECK(rank->self,
+                    admission_offer(rank->self->rt, &head, bytes, n_bytes, &error) == DEFT_OK, "%s",
+                    error.text);
+    }
 }
 
 static enum deft_status iterate(struct gpu_rank *rank, uint64_t iteration,
@@ -152,7 +202,8 @@ static enum deft_status iterate(struct gpu_rank *rank, uint64_t iteration,
     struct deft_runtime *rt = rank->self->rt;
     struct deft_update update = {.action = DEFT_DONE};
     enum deft_status status = DEFT_OK;
-    standin_in_step(1);
+    offer(rank, iteration);
+    standin_in_step(rank->job->next_plans[0] == NULL); /* to take one up is to wait */
     deft_forward_begin(rt);
     deft_loss(rt, 1.0);
     deft_backward_begin(rt);
@@ -163,27 +214,39 @@ static enum deft_status iterate(struct gpu_rank *rank, uint64_t iteration,
     do {
         status = deft_step(rt, &update, error);
         if (status == DEFT_OK && update.action != DEFT_DONE) {
-            descend(rank, rank->streams[0], &update);
+            descend(rank, &update);
         }
+        rank->job->n_told_skipped[rank->self->rank] +=
+            status == DEFT_OK && update.action == DEFT_DONE ? update.skipped : 0;
     } while (status == DEFT_OK && update.action != DEFT_DONE);
     standin_in_step(0);
     return status;
 }
 
-static void keep_parameters(struct gpu_rank *rank) {
-    uint8_t *into = rank->job->parameters[rank->self->rank];
+static void keep(const struct gpu_rank *rank, uint8_t *const *from, uint8_t *into) {
     for (uint32_t t = 0; t < GPU_JOB_TENSORS; t++) {
         size_t n_bytes = (size_t)tensors[t].elements * width(t);
         if (rank->is_cuda) {
-            standin_consume(rank->streams[0], into, rank->w[t], n_bytes);
+            standin_consume(rank->streams[0], into, from[t], n_bytes);
         } else {
-            memcpy(into, rank->w[t], n_bytes);
+            memcpy(into, from[t], n_bytes);
         }
         into += n_bytes;
     }
+}
+
+static void keep_results(const struct gpu_rank *rank) {
+    struct gpu_job *job = rank->job;
+    int32_t r = rank->self->rank;
+    const struct mailbox *mailbox = &rank->self->rt->mailbox;
+    keep(rank, rank->w, job->parameters[r]);
+    keep(rank, rank->momentum, job->momentum[r]);
     if (rank->is_cuda) {
         standin_finish();
     }
+    deft_stats(rank->self->rt, &job->stats[r]);
+    job->n_readiness[r] = mailbox->readiness_head.n_iterations;
+    memcpy(job->readiness_ns[r], mailbox->readiness, sizeof(job->readiness_ns[0]));
 }
 
 static enum deft_status train(struct gpu_rank *rank, struct deft_error *error) {
@@ -216,12 +279,7 @@ static enum deft_status train(struct gpu_rank *rank, struct deft_error *error) {
         status = drain(rank, error);
     }
     if (status == DEFT_OK) {
-        keep_parameters(rank);
-        deft_stats(rank->self->rt, &job->stats[rank->self->rank]);
-        const struct mailbox *mailbox = &rank->self->rt->mailbox;
-        job->n_readiness[rank->self->rank] = mailbox->readiness_head.n_iterations;
-        memcpy(job->readiness_ns[rank->self->rank], mailbox->readiness,
-               sizeof(job->readiness_ns[0]));
+        keep_results(rank);
     }
     return status;
 }
@@ -241,6 +299,7 @@ static void tune(const struct world_rank *self, struct deft_options *options) {
     options->device = job->device;
     options->write_back = job->write_back;
     options->op_timeout_ns = job->op_timeout_ns != 0 ? job->op_timeout_ns : testing_deadline_ns(60);
+    options->max_pending_bytes = job->max_pending_copies * (uint64_t)gpu_job_bytes();
     if (job->plan != NULL) {
         options->first_plan = bytes;
         options->first_plan_bytes = dsched_plan_encode(job->plan, bytes, sizeof(bytes));
@@ -250,14 +309,16 @@ static void tune(const struct world_rank *self, struct deft_options *options) {
 void gpu_job_run(struct gpu_job *job) {
     for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
         job->parameters[r] = calloc(1, gpu_job_bytes());
+        job->momentum[r] = calloc(1, gpu_job_bytes());
         assert_non_null(job->parameters[r]);
+        assert_non_null(job->momentum[r]);
     }
     assert_int_equal(pthread_barrier_init(&job->barrier, NULL, GPU_JOB_RANKS), 0);
     world_run_tuned(GPU_JOB_RANKS, job->links, 0, NULL, tune, job, run_rank);
     (void)pthread_barrier_destroy(&job->barrier);
     standin_hold(0);
     for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
-        for (uint32_t i = 0; i < 2 * GPU_JOB_TENSORS; i++) {
+        for (uint32_t i = 0; i < GPU_JOB_BUFFERS; i++) {
             if (strcmp(job->device, "cpu") == 0) {
                 free(job->memory[r][i]);
             } else {
@@ -271,7 +332,8 @@ void gpu_job_run(struct gpu_job *job) {
 void gpu_job_done(struct gpu_job *job) {
     for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
         free(job->parameters[r]);
-        job->parameters[r] = NULL;
+        free(job->momentum[r]);
+        job->parameters[r] = job->momentum[r] = NULL;
     }
 }
 
@@ -288,11 +350,22 @@ void gpu_job_check_against_host(const struct gpu_job *job) {
                                 .plan = job->plan,
                                 .write_back = job->write_back,
                                 .n_iterations = job->n_iterations,
-                                .drain_twice = job->drain_twice};
+                                .drain_twice = job->drain_twice,
+                                .has_momentum = job->has_momentum,
+                                .bad_at = job->bad_at,
+                                .bad_rank = job->bad_rank};
+    memcpy(reference.next_plans, job->next_plans, sizeof(job->next_plans));
+    memcpy(reference.next_at, job->next_at, sizeof(job->next_at));
     gpu_job_run(&reference);
     for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
         assert_int_equal(reference.status[r], DEFT_OK);
         assert_memory_equal(job->parameters[r], reference.parameters[0], gpu_job_bytes());
+        if (job->has_momentum) {
+            assert_memory_equal(job->momentum[r], reference.momentum[0], gpu_job_bytes());
+        }
+        assert_int_equal(job->stats[r].updates, reference.stats[r].updates);
+        assert_int_equal(job->stats[r].skipped, reference.stats[r].skipped);
+        assert_int_equal(job->stats[r].switches, reference.stats[r].switches);
     }
     gpu_job_done(&reference);
     for (int i = 0; i < 2; i++) {

@@ -11,7 +11,9 @@
 #include "world.h"
 
 #define GPU_JOB_TENSORS 4u
+#define GPU_JOB_BUFFERS (3 * GPU_JOB_TENSORS) /* parameters, gradients, momentum */
 #define GPU_JOB_RANKS   2
+#define GPU_JOB_PLANS   2
 
 struct gpu_job {
     const char *device; /* "cpu", "cuda" */
@@ -19,14 +21,24 @@ struct gpu_job {
     const struct dsched_plan *plan; /* NULL: the built-in one */
     uint32_t write_back;
     uint64_t n_iterations;
-    int is_held;     /* streams do nothing between commit and drain */
-    int two_streams; /* the caller goes from one to the other within an iteration */
-    int drain_twice; /* also half way */
+    int is_held;                 /* streams do nothing between commit and drain */
+    int two_streams;             /* the caller goes from one to the other within an iteration */
+    int drain_twice;             /* also half way */
+    int has_momentum;            /* registered as optimizer state */
+    uint32_t max_pending_copies; /* of the model, that plans may hold; 0: any number */
+    /* From this iteration on all ranks vote for the next of these; 0: there are no more. */
+    const struct dsched_plan *next_plans[GPU_JOB_PLANS];
+    uint64_t next_at[GPU_JOB_PLANS];
+    /* One gradient of this rank is not finite in this iteration (from 1); 0: none is. */
+    uint64_t bad_at;
+    int32_t bad_rank;
     int64_t op_timeout_ns;
     /* Called by rank 0 before each of its iterations; may be NULL. */
     void (*meddle)(struct gpu_job *job, uint64_t iteration);
     /* What came out. */
-    uint8_t *parameters[GPU_JOB_RANKS]; /* [gpu_job_bytes()] */
+    uint8_t *parameters[GPU_JOB_RANKS];     /* [gpu_job_bytes()] */
+    uint8_t *momentum[GPU_JOB_RANKS];       /* the same */
+    uint64_t n_told_skipped[GPU_JOB_RANKS]; /* by deft_update */
     enum deft_status status[GPU_JOB_RANKS];
     struct deft_error error[GPU_JOB_RANKS];
     char notice[GPU_JOB_RANKS][384];
@@ -34,7 +46,7 @@ struct gpu_job {
     uint32_t n_readiness[GPU_JOB_RANKS]; /* iterations whose gradients' times were published */
     int64_t readiness_ns[GPU_JOB_RANKS][GPU_JOB_TENSORS];
     pthread_barrier_t barrier;
-    void *memory[GPU_JOB_RANKS][2 * GPU_JOB_TENSORS]; /* freed when all runtimes are closed */
+    void *memory[GPU_JOB_RANKS][GPU_JOB_BUFFERS]; /* freed when all runtimes are closed */
 };
 
 uint64_t gpu_job_elements(void);

@@ -1,5 +1,6 @@
 /* Jobs on the stand-in: the order of everything that is queued, with and without mistakes; and that
  * the parameters come to what the host's do. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,6 +119,89 @@ static void averaged_lands_on_the_device(void **state) {
     }
 }
 
+static void averaged_shares_optimizer_state(void **state) {
+    (void)state;
+    struct gpu_job job = {.n_iterations = 11, .is_held = 1, .has_momentum = 1};
+    check_right(DSCHED_AVERAGED, 2, 1, 0, &job);
+    struct gpu_job twice = {.n_iterations = 9, .drain_twice = 1, .has_momentum = 1};
+    check_right(DSCHED_AVERAGED, 3, 2, 0, &twice);
+}
+
+/* The rank makes no step, as far as the parameters can tell, and all drop the generation, each on
+ * its device. */
+static void averaged_drops_what_is_not_finite(void **state) {
+    (void)state;
+    for (uint16_t merge = 1; merge <= 3; merge++) {
+        for (uint8_t delay = 1; delay <= 2; delay++) {
+            for (int32_t rank = 0; rank < GPU_JOB_RANKS; rank++) {
+                struct gpu_job job = {
+                    .n_iterations = 13, .is_held = rank, .bad_at = 6, .bad_rank = rank};
+                check_right(DSCHED_AVERAGED, merge, delay, 0, &job);
+                for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+                    assert_int_equal(job.stats[r].skipped, 1);
+                    assert_int_equal(job.n_told_skipped[r], 1);
+                }
+            }
+        }
+    }
+}
+
+/* Its momentum decays once more than on the host, where the step is left out; but it goes on. */
+static void a_bad_gradient_does_not_spoil_momentum(void **state) {
+    (void)state;
+    struct dsched_plan plan;
+    begin();
+    make_plan(DSCHED_AVERAGED, 2, 1, 0, &plan);
+    struct gpu_job job = {.device = "cuda",
+                          .links = both_links,
+                          .plan = &plan,
+                          .n_iterations = 9,
+                          .has_momentum = 1,
+                          .bad_at = 4};
+    gpu_job_run(&job);
+    check_fine(&job);
+    assert_int_equal(job.stats[0].skipped, 1);
+    assert_int_equal(job.stats[0].updates, 4);
+    assert_memory_equal(job.parameters[0], job.parameters[1], gpu_job_bytes());
+    assert_memory_equal(job.momentum[0], job.momentum[1], gpu_job_bytes());
+    for (size_t i = 0; i < gpu_job_bytes() - 129 * sizeof(double); i += sizeof(float)) {
+        float w;
+        float v;
+        memcpy(&w, job.parameters[0] + i, sizeof(w));
+        memcpy(&v, job.momentum[0] + i, sizeof(v));
+        assert_true(isfinite(w) && fabsf(w) < 100);
+        assert_true(isfinite(v) && v != 0);
+    }
+    end(&job);
+    dsched_plan_done(&plan);
+}
+
+static void exact_becomes_averaged_and_exact_again(void **state) {
+    (void)state;
+    struct dsched_plan averaged;
+    struct dsched_plan exact;
+    make_plan(DSCHED_AVERAGED, 2, 2, 0, &averaged);
+    make_plan(DSCHED_EXACT, 1, 0, 0, &exact);
+    struct gpu_job job = {.n_iterations = 22,
+                          .write_back = 1,
+                          .has_momentum = 1,
+                          .next_plans = {&averaged, &exact},
+                          .next_at = {2, 11}};
+    check_right(DSCHED_EXACT, 1, 0, 0, &job);
+    assert_int_equal(job.stats[0].switches, 2);
+    assert_int_equal(job.stats[0].plan_seq, 2);
+    dsched_plan_done(&averaged);
+    dsched_plan_done(&exact);
+}
+
+static void averaged_is_staged_on_a_second_link(void **state) {
+    (void)state;
+    struct gpu_job job = {.n_iterations = 8, .bad_at = 3};
+    check_right(DSCHED_AVERAGED, 1, 1, 0x0a, &job);
+    struct gpu_job all = {.n_iterations = 8, .drain_twice = 1, .has_momentum = 1};
+    check_right(DSCHED_AVERAGED, 2, 1, 0x1f, &all);
+}
+
 static void a_second_link_is_staged(void **state) {
     (void)state;
     struct gpu_job job = {.n_iterations = 8};
@@ -179,10 +263,11 @@ static void wait_on_host(struct gpu_job *job, uint64_t iteration) {
     plant(job, iteration, STANDIN_HOST_WAIT);
 }
 
-static void check_caught(void (*meddle)(struct gpu_job *, uint64_t), const char *expected) {
+static void check_caught(enum dsched_rule rule, void (*meddle)(struct gpu_job *, uint64_t),
+                         const char *expected) {
     struct dsched_plan plan;
     begin();
-    make_plan(DSCHED_EXACT, 1, 0, 0, &plan);
+    make_plan(rule, 1, rule == DSCHED_AVERAGED, 0, &plan);
     struct gpu_job job = {.device = "cuda",
                           .links = both_links,
                           .plan = &plan,
@@ -200,22 +285,26 @@ static void check_caught(void (*meddle)(struct gpu_job *, uint64_t), const char 
 
 static void planted_no_wait_for_producer_is_caught(void **state) {
     (void)state;
-    check_caught(leave_out_producer, "unordered: stream");
+    check_caught(DSCHED_EXACT, leave_out_producer, "unordered: stream");
+    check_caught(DSCHED_AVERAGED, leave_out_producer, "unordered: stream");
 }
 
 static void planted_no_wait_for_result_is_caught(void **state) {
     (void)state;
-    check_caught(leave_out_result, "unordered: stream");
+    check_caught(DSCHED_EXACT, leave_out_result, "unordered: stream");
+    check_caught(DSCHED_AVERAGED, leave_out_result, "unordered: stream");
 }
 
 static void planted_swapped_order_is_caught(void **state) {
     (void)state;
-    check_caught(swap, "elements on rank");
+    check_caught(DSCHED_EXACT, swap, "elements on rank");
+    check_caught(DSCHED_AVERAGED, swap, "elements on rank");
 }
 
 static void planted_host_wait_is_caught(void **state) {
     (void)state;
-    check_caught(wait_on_host, "the host waits in a step");
+    check_caught(DSCHED_EXACT, wait_on_host, "the host waits in a step");
+    check_caught(DSCHED_AVERAGED, wait_on_host, "the host waits in a step");
 }
 
 static const struct CMUnitTest cases[] = {
@@ -227,6 +316,11 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(delayed_ends_a_part_of_a_generation),
     cmocka_unit_test(lookahead_previews_on_the_device),
     cmocka_unit_test(averaged_lands_on_the_device),
+    cmocka_unit_test(averaged_shares_optimizer_state),
+    cmocka_unit_test(averaged_drops_what_is_not_finite),
+    cmocka_unit_test(a_bad_gradient_does_not_spoil_momentum),
+    cmocka_unit_test(exact_becomes_averaged_and_exact_again),
+    cmocka_unit_test(averaged_is_staged_on_a_second_link),
     cmocka_unit_test(a_second_link_is_staged),
     cmocka_unit_test(without_nccl_all_is_staged),
     cmocka_unit_test(gradients_have_times_of_the_device),
