@@ -77,7 +77,8 @@ def train(program, folder, on, links, n_ranks):
             child.wait()
     for rank, child in enumerate(children):
         if child.returncode != 0 or said[rank]:
-            raise Failure(f"rank {rank} on {on} ended with {child.returncode}: {said[rank].strip()}")
+            raise Failure(f"rank {rank} on {on} ended with {child.returncode}: "
+                          f"{said[rank].strip()}")
         name = on if rank == 0 else f"{on}.{rank}"
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             results.append(json.load(file))
