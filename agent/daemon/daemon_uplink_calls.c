@@ -38,6 +38,12 @@ static enum deft_status daemon_uplink_judge(const struct http_reply *reply, cons
                      detail[0] != '\0' ? ": " : "", detail);
 }
 
+/* An answer that is not ours comes from something else on that port, which refuses nothing in the
+ * controller's name: ask again later. */
+static enum deft_status daemon_uplink_unread(enum deft_status status) {
+    return status == DEFT_INVALID ? DEFT_IO : status;
+}
+
 enum deft_status daemon_uplink_call_register(struct http_client *client, const char *job,
                                              const char *body, struct wire_registered *out,
                                              int64_t *out_retry_after_s, struct deft_error *error) {
@@ -54,6 +60,7 @@ enum deft_status daemon_uplink_call_register(struct http_client *client, const c
     }
     if (status == DEFT_OK) {
         status = wire_registered_decode(reply.body, reply.n_bytes, out, error);
+        status = daemon_uplink_unread(status);
     }
     http_reply_done(&reply);
     return status;
@@ -81,8 +88,7 @@ enum deft_status daemon_uplink_call_report(struct http_client *client, const cha
     }
     if (status == DEFT_OK) {
         status = wire_committed_decode(reply.body, reply.n_bytes, out_committed_seq, error);
-        /* An answer that is not ours comes from something else on that port: ask again later. */
-        status = status == DEFT_INVALID ? DEFT_IO : status;
+        status = daemon_uplink_unread(status);
     }
     free(body);
     http_reply_done(&reply);

@@ -277,6 +277,28 @@ static void a_killed_agent_is_followed_without_a_loss_or_a_repeat(void **unused)
     tear_down(&setting);
 }
 
+/* What a proxy, say, answers in the controller's place is no refusal. */
+static void an_answer_of_something_else_gives_nothing_up(void **unused) {
+    (void)unused;
+    struct setting setting;
+    set_up(&setting);
+    start_agent(&setting, NULL);
+    join_all(&setting);
+    send_all(&setting, 0, N_ITERATIONS);
+    leave_all(&setting);
+    end_agent(&setting);
+    child_free(&setting.agent);
+    setting.peer = controller_peer_start(setting.port);
+    controller_peer_be_other(setting.peer, 1);
+    start_agent(&setting, "--job=job");
+    controller_peer_await_registrations(setting.peer, 2);
+    controller_peer_be_other(setting.peer, 0);
+    expect_all_once(&setting);
+    await_empty(&setting);
+    end_agent(&setting);
+    tear_down(&setting);
+}
+
 static void a_torn_file_is_skipped_and_counted(void **unused) {
     (void)unused;
     struct setting setting;
@@ -490,6 +512,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(what_memory_does_not_hold_waits_on_disk),
     cmocka_unit_test(a_controller_that_was_away_for_the_whole_job_gets_everything),
     cmocka_unit_test(a_killed_agent_is_followed_without_a_loss_or_a_repeat),
+    cmocka_unit_test(an_answer_of_something_else_gives_nothing_up),
     cmocka_unit_test(a_torn_file_is_skipped_and_counted),
     cmocka_unit_test(a_full_disk_leaves_memory),
     cmocka_unit_test(a_small_file_system_is_filled_and_then_memory_used),

@@ -24,6 +24,7 @@ struct controller_peer {
     char *plan; /* data of the newest plan event */
     uint64_t plan_seq;
     unsigned lose_every;
+    int is_other;
     unsigned n_reports;
     int forgotten;
     unsigned n_registrations;
@@ -78,11 +79,16 @@ static void peer_register(struct http_request *request, void *context) {
     peer->n_registrations++;
     peer->n_local_ranks = registration.n_local_ranks;
     peer->forgotten = 0;
+    int is_other = peer->is_other;
     unsigned start = peer_start_of(peer, registration.key);
     (void)snprintf(answer.incarnation, sizeof(answer.incarnation), "i%u", start + 1);
     answer.committed_seq = peer->committed_seq[start];
     (void)pthread_mutex_unlock(&peer->lock);
     wire_registration_done(&registration);
+    if (is_other) {
+        http_respond(request, 200, "text/html", "<p>Sign in", 10);
+        return;
+    }
     assert_int_equal(wire_registered_encode(&answer, &json, NULL), DEFT_OK);
     peer_answer(request, json);
 }
@@ -218,6 +224,12 @@ void controller_peer_stop(struct controller_peer *peer) {
 void controller_peer_lose_answers(struct controller_peer *peer, unsigned every) {
     (void)pthread_mutex_lock(&peer->lock);
     peer->lose_every = every;
+    (void)pthread_mutex_unlock(&peer->lock);
+}
+
+void controller_peer_be_other(struct controller_peer *peer, int is_other) {
+    (void)pthread_mutex_lock(&peer->lock);
+    peer->is_other = is_other;
     (void)pthread_mutex_unlock(&peer->lock);
 }
 

@@ -22,6 +22,8 @@ void controller_peer_stop(struct controller_peer *peer);
 
 /* Every n-th report is committed, but its answer is lost behind a 503; 0: none. */
 void controller_peer_lose_answers(struct controller_peer *peer, unsigned every);
+/* While `is_other`, registrations are counted, but something that is no controller answers. */
+void controller_peer_be_other(struct controller_peer *peer, int is_other);
 /* The next requests that name an incarnation get 404 until it has registered again. */
 void controller_peer_forget(struct controller_peer *peer);
 /* Sends a plan event to all streams, now and to those that come later. `max_loss` NaN: no fuse. */
