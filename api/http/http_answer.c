@@ -97,10 +97,11 @@ static struct MHD_Response *answer_body(const struct http_request *request, cons
     char *packed = NULL;
     size_t n_packed = 0;
     struct MHD_Response *response = NULL;
+    int may_pack = *n_bytes >= HTTP_GZIP_FROM_BYTES;
     if (*n_bytes == 0) {
         return answer_empty();
     }
-    if (request->takes_gzip && *n_bytes >= HTTP_GZIP_FROM_BYTES &&
+    if (request->takes_gzip && may_pack &&
         http_gzip_pack(body, *n_bytes, &packed, &n_packed) == DEFT_OK) {
         response = MHD_create_response_from_buffer(n_packed, packed, MHD_RESPMEM_MUST_FREE);
         if (response == NULL) {
@@ -113,7 +114,7 @@ static struct MHD_Response *answer_body(const struct http_request *request, cons
         response = MHD_create_response_from_buffer(*n_bytes, (void *)(uintptr_t)body,
                                                    MHD_RESPMEM_MUST_COPY);
     }
-    if (response != NULL && *n_bytes >= HTTP_GZIP_FROM_BYTES) {
+    if (response != NULL && may_pack) {
         answer_header(response, "Vary", "Accept-Encoding");
     }
     return response;

@@ -108,6 +108,7 @@ static void answers_are_packed_for_those_who_take_it(void **unused) {
             fail_msg("Accept-Encoding: %s gave %s", asked[i].accept, reply.head);
         }
         assert_non_null(strstr(reply.head, "ETag: W/\""));
+        assert_non_null(strstr(reply.head, "Vary: Accept-Encoding\r\n"));
         talk_reply_done(&reply);
     }
     hostile_server_stop(&f);
