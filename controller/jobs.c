@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "jobs_live.h"
 
 #define JOBS_YEAR_NS (UINT64_C(366) * 86400 * 1000000000)
@@ -95,7 +96,6 @@ static enum deft_status jobs_load(struct jobs *jobs, struct deft_error *error) {
 
 enum deft_status jobs_start(const struct jobs_options *options, struct jobs **out,
                             struct deft_error *error) {
-    pthread_condattr_t monotonic;
     struct jobs *jobs = calloc(1, sizeof(*jobs));
     if (jobs == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for the registry of jobs");
@@ -104,13 +104,10 @@ enum deft_status jobs_start(const struct jobs_options *options, struct jobs **ou
     jobs->last = &jobs->first;
     jobs->round_ns = clock_monotonic_ns();
     (void)pthread_mutex_init(&jobs->lock, NULL);
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&jobs->work, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    (void)thread_condition_init(&jobs->work);
     enum deft_status status = jobs_load(jobs, error);
     if (status == DEFT_OK) {
-        int code = pthread_create(&jobs->thread, NULL, jobs_engine, jobs);
+        int code = thread_start(&jobs->thread, jobs_engine, jobs);
         jobs->has_thread = code == 0;
         if (code != 0) {
             status = deft_fail(error, DEFT_IO, code, "the tuner's thread cannot be started: %s",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "jobs_change.h"
 
 #define ENGINE_TICK_NS INT64_C(1000000000)
@@ -107,9 +108,7 @@ void *jobs_engine(void *context) {
         struct jobs_task *task = jobs->first;
         jobs->round_ns = clock_monotonic_ns();
         if (task == NULL) {
-            const struct timespec until = {.tv_sec = next_tick_ns / 1000000000,
-                                           .tv_nsec = next_tick_ns % 1000000000};
-            (void)pthread_cond_timedwait(&jobs->work, &jobs->lock, &until);
+            (void)thread_condition_wait(&jobs->work, &jobs->lock, next_tick_ns);
         } else {
             jobs->first = task->next;
             if (jobs->first == NULL) {

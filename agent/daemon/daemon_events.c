@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "base/thread.h"
 #include "client/http_client.h"
 #include "daemon_pace.h"
 #include "daemon_plan.h"
@@ -216,7 +217,7 @@ enum deft_status daemon_events_start(const struct http_client_options *controlle
     }
     status = http_client_open(controller, &events->client, error);
     if (status == DEFT_OK) {
-        int code = pthread_create(&events->thread, NULL, daemon_events_run, events);
+        int code = thread_start(&events->thread, daemon_events_run, events);
         if (code == 0) {
             *out = events;
             return DEFT_OK;

@@ -1,12 +1,12 @@
 #include "daemon_uplink.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "daemon_text.h"
 #include "daemon_uplink_calls.h"
 #include "daemon_uplink_impl.h"
@@ -39,7 +39,6 @@ static void daemon_uplink_sleep(struct daemon_uplink *uplink, int64_t until_ns) 
     if (uplink->deadline_ns != 0 && uplink->deadline_ns < until_ns) {
         until_ns = uplink->deadline_ns;
     }
-    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     int had_deadline = uplink->deadline_ns != 0;
     int code = 0;
     while (code == 0 && (uplink->deadline_ns != 0) == had_deadline &&
@@ -48,7 +47,7 @@ static void daemon_uplink_sleep(struct daemon_uplink *uplink, int64_t until_ns) 
         if ((uplink->deadline_ns != 0) != had_deadline) {
             break; /* it was wished for while the lock was given up */
         }
-        code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
+        code = thread_condition_wait(&uplink->changed, &uplink->lock, until_ns);
     }
 }
 
@@ -303,18 +302,14 @@ static void *daemon_uplink_run(void *argument) {
 }
 
 static enum deft_status daemon_uplink_init_locks(struct daemon_uplink *uplink) {
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0) {
+    if (thread_condition_init(&uplink->changed) != 0) {
         return DEFT_NO_MEMORY;
     }
-    int code = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    code = code == 0 ? pthread_cond_init(&uplink->changed, &attributes) : code;
-    (void)pthread_condattr_destroy(&attributes);
-    if (code == 0 && pthread_mutex_init(&uplink->lock, NULL) != 0) {
+    if (pthread_mutex_init(&uplink->lock, NULL) != 0) {
         (void)pthread_cond_destroy(&uplink->changed);
-        code = ENOMEM;
+        return DEFT_NO_MEMORY;
     }
-    return code == 0 ? DEFT_OK : DEFT_NO_MEMORY;
+    return DEFT_OK;
 }
 
 enum deft_status daemon_uplink_start(const struct daemon_uplink_options *options,
@@ -336,7 +331,7 @@ enum deft_status daemon_uplink_start(const struct daemon_uplink_options *options
     enum deft_status status = http_client_open(options->controller, &uplink->client, error);
     if (status == DEFT_OK) {
         http_client_stop_flag(uplink->client, &uplink->cancel);
-        int code = pthread_create(&uplink->thread, NULL, daemon_uplink_run, uplink);
+        int code = thread_start(&uplink->thread, daemon_uplink_run, uplink);
         if (code != 0) {
             status = deft_fail(error, DEFT_IO, code, "the uplink's thread cannot start: %s",
                                strerror(code));
@@ -436,12 +431,11 @@ enum deft_status daemon_uplink_current(struct daemon_uplink *uplink, int timeout
                                        struct daemon_incarnation **out_inc) {
     enum deft_status status = DEFT_TIMEOUT;
     int64_t until_ns = clock_monotonic_ns() + (int64_t)timeout_ms * 1000000;
-    struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     int code = 0;
     (void)pthread_mutex_lock(&uplink->lock);
     while (code == 0 && !uplink->lets_go &&
            (uplink->current == NULL || uplink->current->id[0] == '\0')) {
-        code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
+        code = thread_condition_wait(&uplink->changed, &uplink->lock, until_ns);
     }
     if (uplink->current != NULL && uplink->current->id[0] != '\0') {
         memcpy(out_id, uplink->current->id, WIRE_ID_BYTES);
@@ -480,14 +474,12 @@ void daemon_uplink_stop(struct daemon_uplink *uplink, int64_t deadline_ns) {
     if (uplink == NULL) {
         return;
     }
-    struct timespec until = {.tv_sec = deadline_ns / 1000000000,
-                             .tv_nsec = deadline_ns % 1000000000};
     int code = 0;
     (void)pthread_mutex_lock(&uplink->lock);
     uplink->deadline_ns = deadline_ns;
     (void)pthread_cond_broadcast(&uplink->changed);
     while (code == 0 && !uplink->has_ended) {
-        code = pthread_cond_timedwait(&uplink->changed, &uplink->lock, &until);
+        code = thread_condition_wait(&uplink->changed, &uplink->lock, deadline_ns);
     }
     (void)pthread_mutex_unlock(&uplink->lock);
     __atomic_store_n(&uplink->cancel, 1, __ATOMIC_RELAXED);

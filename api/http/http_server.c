@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http_impl.h"
 #include "http_secret.h"
 #include "http_socket.h"
@@ -153,17 +154,13 @@ static enum deft_status server_prepare(struct http_server *server, struct deft_e
 enum deft_status http_server_start(const struct http_server_options *options,
                                    struct http_server **out, struct deft_error *error) {
     int listen_fd = -1;
-    pthread_condattr_t monotonic;
     struct http_server *server = calloc(1, sizeof(*server));
     if (server == NULL) {
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a server");
     }
     server->options = *options;
     (void)pthread_mutex_init(&server->lock, NULL);
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&server->quiet, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    (void)thread_condition_init(&server->quiet);
     enum deft_status status = server_prepare(server, error);
     if (status != DEFT_OK) {
         goto done;
@@ -211,10 +208,8 @@ static void server_wait_for_answers(struct http_server *server) {
         (void)pthread_cond_wait(&server->quiet, &server->lock);
     }
     int64_t until_ns = clock_monotonic_ns() + SERVER_LAST_WORDS_NS;
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
     while (server->n_unsent > 0 &&
-           pthread_cond_timedwait(&server->quiet, &server->lock, &until) == 0) {
+           thread_condition_wait(&server->quiet, &server->lock, until_ns) == 0) {
     }
     (void)pthread_mutex_unlock(&server->lock);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define STREAM_HEARTBEAT_MS 10000u
 /* Of a connection that speaks HTTP/1.0; chunks are built in the connection's own memory. */
@@ -326,7 +327,7 @@ enum deft_status http_streams_start(uint32_t heartbeat_ms, struct http_streams *
         epoll_ctl(streams->epoll_fd, EPOLL_CTL_ADD, streams->wake_fd, &wake) != 0) {
         code = errno;
     } else {
-        code = pthread_create(&streams->thread, NULL, streams_watch, streams);
+        code = thread_start(&streams->thread, streams_watch, streams);
     }
     if (code != 0) {
         status = deft_fail(error, DEFT_IO, code, "the event streams cannot be watched: %s",

@@ -15,7 +15,6 @@
 /* A chain of eight large certificates has some 20 KiB. */
 #define TLS_MAX_FILE_BYTES ((size_t)1 << 20)
 #define TLS_MAX_CHAIN      8u
-#define TLS_MAX_CLIENT_CAS 256u
 
 struct http_tls_material {
     atomic_uint references;

@@ -35,8 +35,7 @@ static void *watch_run(void *context) {
     (void)pthread_mutex_lock(&watch->lock);
     while (!watch->stopping) {
         int64_t until_ns = clock_monotonic_ns() + watch->patience_ns / WATCH_LOOKS;
-        struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
-        (void)pthread_cond_timedwait(&watch->wake, &watch->lock, &until);
+        (void)thread_condition_wait(&watch->wake, &watch->lock, until_ns);
         watch_look(watch, clock_monotonic_ns());
     }
     (void)pthread_mutex_unlock(&watch->lock);
@@ -45,13 +44,9 @@ static void *watch_run(void *context) {
 
 enum deft_status http_watch_start(struct http_watch *watch, int64_t patience_ns,
                                   struct deft_error *error) {
-    pthread_condattr_t monotonic;
     *watch = (struct http_watch){.patience_ns = patience_ns};
     (void)pthread_mutex_init(&watch->lock, NULL);
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&watch->wake, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    (void)thread_condition_init(&watch->wake);
     int code = thread_start(&watch->thread, watch_run, watch);
     if (code != 0) {
         (void)pthread_cond_destroy(&watch->wake);

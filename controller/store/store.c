@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "store/store_db.h"
 #include "store/store_place.h"
 #include "store/store_upkeep.h"
@@ -317,9 +318,7 @@ static void store_wait(struct store *store) {
         } else if (clock_monotonic_ns() >= until_ns) {
             return;
         } else {
-            const struct timespec until = {.tv_sec = until_ns / STORE_NS_PER_S,
-                                           .tv_nsec = until_ns % STORE_NS_PER_S};
-            (void)pthread_cond_timedwait(&store->work, &store->lock, &until);
+            (void)thread_condition_wait(&store->work, &store->lock, until_ns);
         }
     }
 }
@@ -362,7 +361,7 @@ static void *store_work(void *context) {
 }
 
 static enum deft_status store_start(struct store *store, struct deft_error *error) {
-    int code = pthread_create(&store->thread, NULL, store_work, store);
+    int code = thread_start(&store->thread, store_work, store);
     if (code != 0) {
         return deft_fail(error, DEFT_IO, code, "the database's thread cannot be started: %s",
                          strerrordesc_np(code));
@@ -373,7 +372,6 @@ static enum deft_status store_start(struct store *store, struct deft_error *erro
 
 static struct store *store_make(const char *path, const struct store_options *options,
                                 struct deft_error *error) {
-    pthread_condattr_t monotonic;
     struct store *store = calloc(1, sizeof(*store));
     char *copy = strdup(path);
     if (store == NULL || copy == NULL) {
@@ -393,10 +391,7 @@ static struct store *store_make(const char *path, const struct store_options *op
     store->clock_offset_ns = clock_wall_ns() - store->next_round_ns;
     store->rest_until_ns = store->next_round_ns + STORE_CLOCK_REST_NS;
     (void)pthread_mutex_init(&store->lock, NULL);
-    (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&store->work, &monotonic);
-    (void)pthread_condattr_destroy(&monotonic);
+    (void)thread_condition_init(&store->work);
     (void)pthread_cond_init(&store->finished, NULL);
     return store;
 }
