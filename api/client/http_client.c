@@ -6,8 +6,8 @@
 #include <time.h>
 
 #include "client/http_client_impl.h"
-#include "client/http_pack.h"
 #include "client/http_token.h"
+#include "gzip/gzip.h"
 
 #define HTTP_CLIENT_MAX_URL_BYTES 4096u
 /* Loopback or a data centre: a host that does not answer in this time is away. */
@@ -431,7 +431,7 @@ enum deft_status http_client_request(struct http_client *client, const char *met
     char *bytes = NULL;
     call.n_body_bytes = body != NULL ? strlen(body) : 0;
     if (call.n_body_bytes < HTTP_CLIENT_PACK_BYTES || client->is_plain ||
-        http_pack(body, call.n_body_bytes, &bytes, &packed.n_body_bytes) != DEFT_OK) {
+        gzip_pack(body, call.n_body_bytes, &bytes, &packed.n_body_bytes) != DEFT_OK) {
         return http_client_call(client, &call, path, out, error);
     }
     packed.body = bytes;

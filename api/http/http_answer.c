@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "http_gzip.h"
+#include "gzip/gzip.h"
 #include "http_head.h"
 #include "http_impl.h"
 #include "http_secret.h"
@@ -102,7 +102,7 @@ static struct MHD_Response *answer_body(const struct http_request *request, cons
         return answer_empty();
     }
     if (request->takes_gzip && may_pack &&
-        http_gzip_pack(body, *n_bytes, &packed, &n_packed) == DEFT_OK) {
+        gzip_pack(body, *n_bytes, &packed, &n_packed) == DEFT_OK) {
         response = MHD_create_response_from_buffer(n_packed, packed, MHD_RESPMEM_MUST_FREE);
         if (response == NULL) {
             free(packed);
@@ -195,8 +195,8 @@ static struct MHD_Response *answer_page_body(const struct http_request *request,
         if (response != NULL) {
             answer_header(response, "Content-Encoding", "gzip");
         }
-    } else if (http_gzip_unpack((const char *)page->packed, page->n_packed, page->n_bytes, &plain,
-                                n_bytes) == DEFT_OK) {
+    } else if (gzip_unpack((const char *)page->packed, page->n_packed, page->n_bytes, &plain,
+                           n_bytes) == DEFT_OK) {
         response = MHD_create_response_from_buffer(*n_bytes, plain, MHD_RESPMEM_MUST_FREE);
         if (response == NULL) {
             free(plain);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "http_gzip.h"
+#include "gzip/gzip.h"
 #include "http_head.h"
 #include "http_impl.h"
 
@@ -239,7 +239,7 @@ static int request_unpack(struct http_request *request) {
     size_t n = 0;
     size_t limit = request->server->options.max_body_bytes;
     const char *packed = request->body != NULL ? request->body : "";
-    switch (http_gzip_unpack(packed, request->n_body_bytes, limit, &text, &n)) {
+    switch (gzip_unpack(packed, request->n_body_bytes, limit, &text, &n)) {
     case DEFT_OK:
         request_free_body(request);
         request->body = text;

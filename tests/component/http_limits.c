@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "gzip/gzip.h"
 #include "hostile_server.h"
-#include "http/http_gzip.h"
 #include "talk.h"
 #include "testing.h"
 
@@ -38,7 +38,7 @@ static void packed_bodies_are_unpacked_within_the_limit(void **unused) {
     assert_non_null(plain);
     hostile_server_start(&f);
     memset(plain, 'x', HOSTILE_MAX_BODY_BYTES);
-    assert_int_equal(http_gzip_pack(plain, HOSTILE_MAX_BODY_BYTES, &packed, &n), DEFT_OK);
+    assert_int_equal(gzip_pack(plain, HOSTILE_MAX_BODY_BYTES, &packed, &n), DEFT_OK);
     assert_true(n < 1000);
     send_packed(&f, packed, n, "gzip", &reply);
     assert_int_equal(reply.status, 200);
@@ -63,13 +63,13 @@ static void packed_bodies_are_unpacked_within_the_limit(void **unused) {
     free(longer);
     free(packed);
     /* A bomb, 20 MiB in 90 kB, and one byte too many. */
-    assert_int_equal(http_gzip_pack(plain, 20u << 20, &packed, &n), DEFT_OK);
+    assert_int_equal(gzip_pack(plain, 20u << 20, &packed, &n), DEFT_OK);
     assert_true(n <= HOSTILE_MAX_BODY_BYTES);
     send_packed(&f, packed, n, "gzip", &reply);
     assert_int_equal(reply.status, 413);
     talk_reply_done(&reply);
     free(packed);
-    assert_int_equal(http_gzip_pack(plain, HOSTILE_MAX_BODY_BYTES + 1, &packed, &n), DEFT_OK);
+    assert_int_equal(gzip_pack(plain, HOSTILE_MAX_BODY_BYTES + 1, &packed, &n), DEFT_OK);
     send_packed(&f, packed, n, "GZIP", &reply);
     assert_int_equal(reply.status, 413);
     talk_reply_done(&reply);

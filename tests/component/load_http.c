@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "client/http_client.h"
-#include "client/http_pack.h"
+#include "gzip/gzip.h"
 
 #define HTTP_READ_BYTES 16384u
 /* A plan of a large job; more is none of ours. */
@@ -252,7 +252,7 @@ char *load_http_request(const char *method, const char *path, const char *body, 
     char *packed = NULL;
     size_t n_body = body != NULL ? strlen(body) : 0;
     int is_packed =
-        n_body >= HTTP_CLIENT_PACK_BYTES && http_pack(body, n_body, &packed, &n_body) == DEFT_OK;
+        n_body >= HTTP_CLIENT_PACK_BYTES && gzip_pack(body, n_body, &packed, &n_body) == DEFT_OK;
     if (body != NULL) {
         (void)snprintf(length, sizeof(length),
                        "Content-Type: application/json\r\n%sContent-Length: %zu\r\n",

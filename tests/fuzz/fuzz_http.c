@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "fuzzing.h"
-#include "http/http_gzip.h"
+#include "gzip/gzip.h"
 #include "http/http_head.h"
 #include "http/http_route.h"
 #include "http/http_secret.h"
@@ -85,7 +85,7 @@ static void fuzz_http_value(const char *line) {
 static void fuzz_http_body(const uint8_t *data, size_t size) {
     char *out = NULL;
     size_t n = 0;
-    if (http_gzip_unpack((const char *)data, size, FUZZ_HTTP_LINE_BYTES, &out, &n) == DEFT_OK) {
+    if (gzip_unpack((const char *)data, size, FUZZ_HTTP_LINE_BYTES, &out, &n) == DEFT_OK) {
         fuzzing_require(n <= FUZZ_HTTP_LINE_BYTES && out[n] == '\0', "a body fits and ends");
         free(out);
     }

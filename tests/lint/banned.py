@@ -27,7 +27,7 @@ EVERYWHERE = {
 
 # Folders whose code runs inside other programs: they never print, exit or take over signals.
 LIBRARIES = ("scheduler_core/", "agent/runtime/", "agent/link/", "agent/ipc/", "api/wire/",
-             "api/http/", "api/client/", "api/kineto/")
+             "api/gzip/", "api/http/", "api/client/", "api/kineto/")
 IN_LIBRARIES = {
     "printf|vprintf|puts|putchar|perror|syslog|psignal": "return a status and an error sentence",
     "exit|_exit|_Exit|quick_exit|abort|atexit": "return a status",

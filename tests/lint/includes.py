@@ -15,15 +15,16 @@ import sources
 PUBLIC = ["api/base/include", "agent/include"]
 CORE = ["scheduler_core", "scheduler_core/include"]
 BASE = ["api/base", "api/base/include"]
-API = BASE + ["api/wire", "api/http", "api/client", "api/kineto", "api/cli", "api/web"]
+API = BASE + ["api/wire", "api/gzip", "api/http", "api/client", "api/kineto", "api/cli", "api/web"]
 ROOMS = {
     "scheduler_core": CORE,
     "scheduler_core/include": [],
     "api/base": BASE,
     "api/base/include": [],
     "api/wire": BASE + ["scheduler_core/include"],
-    "api/http": BASE + ["api/wire", "scheduler_core/include"],
-    "api/client": BASE,
+    "api/gzip": BASE,
+    "api/http": BASE + ["api/wire", "api/gzip", "scheduler_core/include"],
+    "api/client": BASE + ["api/gzip"],
     "api/web": BASE,
     "api/kineto": BASE + ["scheduler_core/include"],
     "api/cli": API + ["scheduler_core/include"],
@@ -60,8 +61,7 @@ LIBRARIES = {
     "cblas.h": ["agent/examples/*"],
     "yajl/*": ["api/kineto/*"],
     "glpk.h": [],
-    "zlib.h": ["agent/examples/*", "agent/daemon/*", "api/http/*", "api/client/*",
-               "api/kineto/*", "controller/store/*"],
+    "zlib.h": ["agent/examples/*", "api/gzip/*", "api/kineto/*", "controller/store/*"],
     "cmocka.h": [],
 }
 

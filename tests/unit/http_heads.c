@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_gzip.h"
+#include "gzip/gzip.h"
 #include "http/http_head.h"
 #include "http/http_rate.h"
 #include "http/http_secret.h"
@@ -198,17 +198,17 @@ static void what_was_packed_comes_out(void **unused) {
         for (size_t i = 0; i < n; i++) {
             plain[i] = (char)('0' + testing_random_below(&seed, letters));
         }
-        assert_int_equal(http_gzip_pack(plain, n, &packed, &n_packed), DEFT_OK);
+        assert_int_equal(gzip_pack(plain, n, &packed, &n_packed), DEFT_OK);
         assert_true(n_packed < n);
-        assert_int_equal(http_gzip_unpack(packed, n_packed, n, &out, &n_out), DEFT_OK);
+        assert_int_equal(gzip_unpack(packed, n_packed, n, &out, &n_out), DEFT_OK);
         assert_int_equal(n_out, n);
         assert_memory_equal(out, plain, n);
         assert_int_equal(out[n], '\0');
         free(out);
         out = NULL;
-        assert_int_equal(http_gzip_unpack(packed, n_packed, n - 1, &out, &n_out), DEFT_LIMIT);
+        assert_int_equal(gzip_unpack(packed, n_packed, n - 1, &out, &n_out), DEFT_LIMIT);
         packed[n_packed - 1 - testing_random_below(&seed, 8)] ^= 1; /* length and check sum */
-        assert_int_equal(http_gzip_unpack(packed, n_packed, n, &out, &n_out), DEFT_INVALID);
+        assert_int_equal(gzip_unpack(packed, n_packed, n, &out, &n_out), DEFT_INVALID);
         assert_null(out);
         free(packed);
         free(plain);
@@ -219,7 +219,7 @@ static void what_was_packed_comes_out(void **unused) {
     for (size_t i = 0; i < sizeof(random); i++) {
         random[i] = (char)testing_random_below(&seed, 256);
     }
-    assert_int_equal(http_gzip_pack(random, sizeof(random), &packed, &n), DEFT_LIMIT);
+    assert_int_equal(gzip_pack(random, sizeof(random), &packed, &n), DEFT_LIMIT);
     assert_null(packed);
 }
 
