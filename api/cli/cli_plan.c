@@ -14,10 +14,12 @@ static void cli_plan_rows(struct cli_table *table, const char *const *headings, 
 
 void cli_plan_print_report(const struct dsched_report *report, uint32_t n_links, FILE *stream) {
     char step[16];
-    char exposed[16];
+    char exposed[16] = "nothing";
     char bytes[16];
     cli_table_duration(report->step_ns, step);
-    cli_table_duration(report->exposed_ns, exposed);
+    if (report->exposed_ns > 0) {
+        cli_table_duration(report->exposed_ns, exposed);
+    }
     cli_table_bytes(report->pending_bytes, bytes);
     (void)fprintf(stream, "%-16s %s, of which %s exposed\n", "step", step, exposed);
     (void)fprintf(stream, "%-16s %.3f per step\n", "updates", report->updates_per_step_ppm / 1e6);

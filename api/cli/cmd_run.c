@@ -165,7 +165,8 @@ static enum deft_status cmd_run_options(int argc, char **argv, struct run_option
 static int cmd_run_find(const char *program) {
     const char *path = getenv("PATH");
     struct stat info;
-    if (strchr(program, '/') != NULL || path == NULL) {
+    path = path != NULL ? path : "/bin:/usr/bin"; /* as execvp takes it */
+    if (strchr(program, '/') != NULL) {
         if (stat(program, &info) == 0 && S_ISREG(info.st_mode)) {
             return access(program, X_OK) == 0 ? CLI_OK : CLI_CANNOT_RUN;
         }

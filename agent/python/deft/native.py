@@ -136,7 +136,8 @@ def load() -> ctypes.CDLL:
                 call = getattr(library, name)
             except AttributeError:
                 raise errors.LibraryNotFound(
-                    f"{path} has no {name}: it is older than this package") from None
+                    f"{path} has no {name}: it is no libdeft, or an older one than this "
+                    "package") from None
             call.restype, call.argtypes = result, arguments
         version = library.deft_version().decode()
         if tuple(int(part) for part in version.split(".")[:2]) != INTERFACE:
