@@ -1,9 +1,7 @@
 #include "db_command.h"
 
 #include <argp.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "beside.h"
 #include "keep_options.h"
 #include "store/store.h"
 #include "store/store_access.h"
@@ -212,18 +211,6 @@ static int db_import(const struct db_input *input) {
     return db_done(status, &error);
 }
 
-/* As the record of changes calls whoever is at this machine. */
-static void db_who(char out[STORE_TOKEN_NAME_BYTES]) {
-    struct passwd entry;
-    struct passwd *found = NULL;
-    char buffer[1024];
-    if (getpwuid_r(geteuid(), &entry, buffer, sizeof(buffer), &found) == 0 && found != NULL) {
-        (void)snprintf(out, STORE_TOKEN_NAME_BYTES, "%s", entry.pw_name);
-    } else {
-        (void)snprintf(out, STORE_TOKEN_NAME_BYTES, "uid %u", (unsigned)geteuid());
-    }
-}
-
 /* As the route of the API writes it. */
 static void db_quoted(const char *text, char *out, size_t capacity_bytes) {
     struct json_out json = {0};
@@ -255,7 +242,7 @@ static int db_keep(const struct db_input *input) {
     store_keep_job_init(&write);
     write.job = input->arguments[1];
     write.audit = &audit;
-    db_who(who);
+    beside_who(who);
     db_quoted(input->arguments[2], after, sizeof(after));
     enum deft_status status = DEFT_OK;
     if (strcmp(input->arguments[2], "default") != 0) {
@@ -265,9 +252,7 @@ static int db_keep(const struct db_input *input) {
         status = store_file_expect(input->arguments[0], &error);
     }
     if (status == DEFT_OK) {
-        status = store_open(input->arguments[0], &store, &error);
-        status =
-            status == DEFT_STATE ? store_open_beside(input->arguments[0], &store, &error) : status;
+        status = beside_open(input->arguments[0], &store, &error);
     }
     if (status == DEFT_OK) {
         status = store_run(store, &write.write, &error);

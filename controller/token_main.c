@@ -3,17 +3,16 @@
 #include <argp.h>
 #include <errno.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "access.h"
 #include "base/parse.h"
 #include "base/state_dir.h"
 #include "base/streams.h"
+#include "beside.h"
 #include "store/store_file.h"
 
 #define TOKEN_USAGE 2
@@ -133,8 +132,7 @@ static error_t token_parse(int key, char *argument, struct argp_state *state) {
     }
 }
 
-/* With a controller at work the writes go beside it; without one the database is brought up to
- * date, and for `create` made, as a controller would. */
+/* Only `create` makes a database. */
 static enum deft_status token_open(struct token_input *input, struct store **out,
                                    struct deft_error *error) {
     char dir[PATH_MAX / 2];
@@ -151,10 +149,7 @@ static enum deft_status token_open(struct token_input *input, struct store **out
     if (status == DEFT_OK && strcmp(input->verb, "create") != 0) {
         status = store_file_expect(input->db, error); /* a typing error makes no database */
     }
-    if (status == DEFT_OK) {
-        status = store_open(input->db, out, error);
-    }
-    return status == DEFT_STATE ? store_open_beside(input->db, out, error) : status;
+    return status == DEFT_OK ? beside_open(input->db, out, error) : status;
 }
 
 static void token_print_list(const struct wire_tokens *tokens) {
@@ -214,12 +209,11 @@ static enum deft_status token_do(const struct token_input *input, struct store *
     char who[STORE_TOKEN_NAME_BYTES];
     struct wire_token token = {0};
     struct wire_tokens tokens = {0};
-    const struct passwd *user = getpwuid(getuid());
     const struct access_cause cause = {.who = who,
                                        .source = "deft-controller token",
                                        .reason = input->reason != NULL ? input->reason : ""};
     enum deft_status status = DEFT_OK;
-    (void)snprintf(who, sizeof(who), "local:%.50s", user != NULL ? user->pw_name : "?");
+    beside_who(who);
     if (strcmp(input->verb, "create") == 0 && input->from_file != NULL) {
         status = token_adopt(input, store, &cause, error);
     } else if (strcmp(input->verb, "create") == 0) {
