@@ -15,6 +15,9 @@ set(packages libdeft0 libdeft-dev deft deft-agent deft-controller python3-deft)
 if(NOT TARGET deft)
   list(REMOVE_ITEM packages libdeft0 libdeft-dev python3-deft)
 endif()
+if(TARGET deft-cuda)
+  list(APPEND packages libdeft-cuda0)
+endif()
 if(DEFT_HAVE_SLURM)
   list(APPEND packages ${DEFT_SPANK_PACKAGE})
 endif()
@@ -81,6 +84,13 @@ set(about "DeFT Tuner makes data-parallel training hide its communication\nbehin
 deft_package(libdeft0 "runtime of DeFT Tuner inside training processes"
   "${about} This is the library that training processes load."
   PACKAGE_SECTION libs)
+if(TARGET deft-cuda)
+  # NVIDIA's own libraries are what a job brings, or none: they come in packages of many names.
+  set(CPACK_DEBIAN_LIBDEFT0_PACKAGE_SUGGESTS libdeft-cuda0)
+  deft_package(libdeft-cuda0 "passes of DeFT Tuner over gradients on CUDA devices"
+    "${about} libdeft loads this for tensors on GPUs,\nbeside the CUDA runtime and NCCL of the job."
+    PACKAGE_SECTION libs PACKAGE_DEPENDS "libdeft0 ${same}" PACKAGE_SUGGESTS libnccl2)
+endif()
 deft_package(libdeft-dev "development files of libdeft"
   "${about} Headers, and what CMake and pkg-config\nfind the library by."
   PACKAGE_SECTION libdevel PACKAGE_DEPENDS "libdeft0 ${same}")
@@ -106,6 +116,7 @@ set(CPACK_DEBIAN_DEFT-CONTROLLER_PACKAGE_CONTROL_EXTRA
   ${scripts}/deft-controller/conffiles ${scripts}/deft-controller/postinst
   ${scripts}/deft-controller/prerm ${scripts}/deft-controller/postrm)
 set(CPACK_DEBIAN_LIBDEFT0_PACKAGE_CONTROL_EXTRA ${scripts}/libdeft0/triggers)
+set(CPACK_DEBIAN_LIBDEFT-CUDA0_PACKAGE_CONTROL_EXTRA ${scripts}/libdeft0/triggers)
 set(CPACK_DEBIAN_PYTHON3-DEFT_PACKAGE_CONTROL_EXTRA
   ${scripts}/python3-deft/postinst ${scripts}/python3-deft/prerm)
 include(CPack)
