@@ -69,13 +69,17 @@ void jobs_live_decided(struct jobs *jobs, struct jobs_live *live,
 /* --- start and stop ------------------------------------------------------------------------------
  */
 
-static enum deft_status jobs_load(struct jobs *jobs, struct deft_error *error) {
+/* What cannot be read now is taken up when its ranks report. */
+static void jobs_load(struct jobs *jobs) {
     int64_t *ids = NULL;
     size_t n = 0;
     size_t n_taken = 0;
-    enum deft_status status =
-        store_read_open(jobs->options.store, JOBS_MAX_LOADED, &ids, &n, error);
-    for (size_t i = 0; i < n && status == DEFT_OK; i++) {
+    struct deft_error error = {0};
+    if (store_read_open(jobs->options.store, JOBS_MAX_LOADED, &ids, &n, &error) != DEFT_OK) {
+        log_line(jobs->options.log, LOG_LEVEL_WARNING, "running jobs are not taken up yet: %s",
+                 error.text);
+    }
+    for (size_t i = 0; i < n; i++) {
         struct deft_error why = {0};
         struct jobs_live *live = NULL;
         if (jobs_live_load(jobs, ids[i], &live, &why) == DEFT_OK) {
@@ -86,12 +90,11 @@ static enum deft_status jobs_load(struct jobs *jobs, struct deft_error *error) {
                      (long long)ids[i], why.text);
         }
     }
-    if (status == DEFT_OK && n > 0) {
+    if (n > 0) {
         log_line(jobs->options.log, LOG_LEVEL_INFO, "%zu running jobs were taken up again",
                  n_taken);
     }
     free(ids);
-    return status;
 }
 
 enum deft_status jobs_start(const struct jobs_options *options, struct jobs **out,
@@ -105,18 +108,13 @@ enum deft_status jobs_start(const struct jobs_options *options, struct jobs **ou
     jobs->round_ns = clock_monotonic_ns();
     (void)pthread_mutex_init(&jobs->lock, NULL);
     (void)thread_condition_init(&jobs->work);
-    enum deft_status status = jobs_load(jobs, error);
-    if (status == DEFT_OK) {
-        int code = thread_start(&jobs->thread, jobs_engine, jobs);
-        jobs->has_thread = code == 0;
-        if (code != 0) {
-            status = deft_fail(error, DEFT_IO, code, "the tuner's thread cannot be started: %s",
-                               strerrordesc_np(code));
-        }
-    }
-    if (status != DEFT_OK) {
+    jobs_load(jobs);
+    int code = thread_start(&jobs->thread, jobs_engine, jobs);
+    jobs->has_thread = code == 0;
+    if (code != 0) {
         jobs_stop(jobs);
-        return status;
+        return deft_fail(error, DEFT_IO, code, "the tuner's thread cannot be started: %s",
+                         strerrordesc_np(code));
     }
     *out = jobs;
     return DEFT_OK;

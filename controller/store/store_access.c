@@ -5,13 +5,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "store/store_bind.h"
 #include "store/store_db.h"
-
-#define BIND_INT(statement, column, value)                                                         \
-    (void)sqlite3_bind_int64((statement), (column), (sqlite3_int64)(value))
-/* Texts live until the statement is stepped. */
-#define BIND_TEXT(statement, column, value)                                                        \
-    (void)sqlite3_bind_text((statement), (column), (value), -1, SQLITE_STATIC)
 
 /* --- the record --------------------------------------------------------------------------------
  */
@@ -24,14 +19,14 @@ enum deft_status store_audit_insert(struct store_db *db, const struct store_audi
     if (s == NULL) {
         return store_db_fail(db, "take a record", error);
     }
-    BIND_INT(s, 1, audit->now_ns);
-    BIND_TEXT(s, 2, audit->who);
-    BIND_TEXT(s, 3, audit->source);
-    BIND_TEXT(s, 4, audit->action);
-    BIND_TEXT(s, 5, audit->subject);
-    BIND_TEXT(s, 6, audit->before);
-    BIND_TEXT(s, 7, audit->after);
-    BIND_TEXT(s, 8, audit->reason);
+    store_bind_int(s, 1, audit->now_ns);
+    store_bind_text(s, 2, audit->who);
+    store_bind_text(s, 3, audit->source);
+    store_bind_text(s, 4, audit->action);
+    store_bind_text(s, 5, audit->subject);
+    store_bind_text(s, 6, audit->before);
+    store_bind_text(s, 7, audit->after);
+    store_bind_text(s, 8, audit->reason);
     return store_db_step(db, s, "take a record", error);
 }
 
@@ -70,10 +65,10 @@ static sqlite3_stmt *access_audit_statement(struct store_db *db,
                                      " after, reason FROM audit WHERE id < ?1"
                                      " ORDER BY id DESC LIMIT ?2");
     if (s != NULL) {
-        BIND_INT(s, 1, filter->before > 0 ? filter->before : INT64_MAX);
-        BIND_INT(s, 2, filter->limit);
+        store_bind_int(s, 1, filter->before > 0 ? filter->before : INT64_MAX);
+        store_bind_int(s, 2, filter->limit);
         if (filter->subject != NULL) {
-            BIND_TEXT(s, 3, filter->subject);
+            store_bind_text(s, 3, filter->subject);
         }
     }
     return s;
@@ -143,7 +138,7 @@ static enum deft_status access_find(struct store_db *db, const char *name, struc
     if (s == NULL) {
         return store_db_fail(db, "be read", error);
     }
-    BIND_TEXT(s, 1, name);
+    store_bind_text(s, 1, name);
     int code = sqlite3_step(s);
     enum deft_status status = DEFT_OK;
     if (code == SQLITE_ROW) {
@@ -203,14 +198,14 @@ static enum deft_status access_apply_create(struct store_db *db, struct store_wr
     if (s == NULL) {
         return store_db_fail(db, "take a token", error);
     }
-    BIND_TEXT(s, 1, token->name);
+    store_bind_text(s, 1, token->name);
     (void)sqlite3_bind_blob(s, 2, token->hash, sizeof(token->hash), SQLITE_STATIC);
-    BIND_TEXT(s, 3, token->role);
-    BIND_TEXT(s, 4, token->job);
-    BIND_INT(s, 5, token->is_prefix);
-    BIND_INT(s, 6, token->created_ns);
-    BIND_TEXT(s, 7, token->created_by);
-    BIND_INT(s, 8, token->expires_ns);
+    store_bind_text(s, 3, token->role);
+    store_bind_text(s, 4, token->job);
+    store_bind_int(s, 5, token->is_prefix);
+    store_bind_int(s, 6, token->created_ns);
+    store_bind_text(s, 7, token->created_by);
+    store_bind_int(s, 8, token->expires_ns);
     status = store_db_step(db, s, "take a token", error);
     return status == DEFT_OK ? store_audit_insert(db, in->audit, error) : status;
 }
@@ -234,8 +229,8 @@ static enum deft_status access_apply_revoke(struct store_db *db, struct store_wr
     if (s == NULL) {
         return store_db_fail(db, "revoke a token", error);
     }
-    BIND_TEXT(s, 1, in->name);
-    BIND_INT(s, 2, in->audit->now_ns);
+    store_bind_text(s, 1, in->name);
+    store_bind_int(s, 2, in->audit->now_ns);
     status = store_db_step(db, s, "revoke a token", error);
     return status == DEFT_OK ? store_audit_insert(db, in->audit, error) : status;
 }
@@ -265,8 +260,8 @@ enum deft_status store_access_end_job(struct store_db *db, const char *job,
     if (s == NULL) {
         return store_db_fail(db, "revoke a token", error);
     }
-    BIND_TEXT(s, 1, job);
-    BIND_INT(s, 2, audit.now_ns);
+    store_bind_text(s, 1, job);
+    store_bind_int(s, 2, audit.now_ns);
     int code = sqlite3_step(s);
     for (; code == SQLITE_ROW && status == DEFT_OK; code = sqlite3_step(s)) {
         access_copy(s, 0, name, sizeof(name));

@@ -126,8 +126,11 @@ static enum deft_status read_incarnation_rest(struct store_db *db, struct store_
         return store_db_fail(db, "be read", error);
     }
     (void)sqlite3_bind_int64(s, 1, out->id);
-    if (sqlite3_step(s) == SQLITE_ROW) {
+    int code = sqlite3_step(s);
+    if (code == SQLITE_ROW) {
         (void)snprintf(out->decision, sizeof(out->decision), "%s", store_db_text(s, 0));
+    } else if (code != SQLITE_DONE) {
+        return store_db_fail(db, "be read", error);
     }
     s = store_db_statement(db, "SELECT seq, hash, plan, max_loss, max_grad_sq FROM plans"
                                " WHERE incarnation = ?1 ORDER BY seq DESC LIMIT 1");
@@ -135,14 +138,15 @@ static enum deft_status read_incarnation_rest(struct store_db *db, struct store_
         return store_db_fail(db, "be read", error);
     }
     (void)sqlite3_bind_int64(s, 1, out->id);
-    if (sqlite3_step(s) == SQLITE_ROW) {
+    code = sqlite3_step(s);
+    if (code == SQLITE_ROW) {
         out->plan_seq = (uint64_t)sqlite3_column_int64(s, 0);
         out->plan_hash = strtoull(store_db_text(s, 1), NULL, 16);
         out->max_loss = read_real(s, 3);
         out->max_grad_sq = read_real(s, 4);
         return read_copy(s, 2, &out->plan, error);
     }
-    return DEFT_OK;
+    return code == SQLITE_DONE ? DEFT_OK : store_db_fail(db, "be read", error);
 }
 
 enum deft_status store_read_incarnation(struct store *store, int64_t id,
@@ -173,15 +177,17 @@ enum deft_status store_read_ends(struct store *store, int64_t incarnation, store
     if (status != DEFT_OK) {
         return status;
     }
+    int code = SQLITE_ERROR;
     sqlite3_stmt *s =
         store_db_statement(db, "SELECT rank, failed FROM ends WHERE incarnation = ?1");
-    if (s == NULL) {
-        status = store_db_fail(db, "be read", error);
-    } else {
+    if (s != NULL) {
         (void)sqlite3_bind_int64(s, 1, incarnation);
-        while (sqlite3_step(s) == SQLITE_ROW) {
+        for (code = sqlite3_step(s); code == SQLITE_ROW; code = sqlite3_step(s)) {
             found(context, (uint32_t)sqlite3_column_int64(s, 0), sqlite3_column_int(s, 1));
         }
+    }
+    if (code != SQLITE_DONE) {
+        status = store_db_fail(db, "be read", error);
     }
     store_reader_give(store, db);
     return status;
@@ -191,6 +197,7 @@ enum deft_status store_read_open(struct store *store, size_t capacity, int64_t *
                                  size_t *out_n, struct deft_error *error) {
     struct store_db *db = NULL;
     size_t n = 0;
+    int code = SQLITE_ERROR;
     enum deft_status status = store_reader_take(store, &db, error);
     if (status != DEFT_OK) {
         return status;
@@ -201,13 +208,14 @@ enum deft_status store_read_open(struct store *store, size_t capacity, int64_t *
     int64_t *ids = calloc(capacity, sizeof(*ids));
     if (ids == NULL) {
         status = deft_fail(error, DEFT_NO_MEMORY, 0, "no memory to read the database");
-    } else if (s == NULL) {
-        status = store_db_fail(db, "be read", error);
-    } else {
+    } else if (s != NULL) {
         (void)sqlite3_bind_int64(s, 1, (sqlite3_int64)capacity);
-        while (n < capacity && sqlite3_step(s) == SQLITE_ROW) {
+        for (code = sqlite3_step(s); code == SQLITE_ROW && n < capacity; code = sqlite3_step(s)) {
             ids[n++] = sqlite3_column_int64(s, 0);
         }
+    }
+    if (status == DEFT_OK && code != SQLITE_DONE) {
+        status = store_db_fail(db, "be read", error);
     }
     store_reader_give(store, db);
     if (status != DEFT_OK) {
@@ -329,10 +337,11 @@ static enum deft_status read_jobs(struct store_db *db, const struct store_filter
     }
     (void)sqlite3_bind_int64(s, 4, (sqlite3_int64)filter->limit);
     (void)sqlite3_bind_int64(s, 5, (sqlite3_int64)filter->offset);
-    while (status == DEFT_OK && sqlite3_step(s) == SQLITE_ROW) {
+    int code = sqlite3_step(s);
+    for (; status == DEFT_OK && code == SQLITE_ROW; code = sqlite3_step(s)) {
         status = found(context, store_db_text(s, 0), store_db_text(s, 1));
     }
-    return status;
+    return status == DEFT_OK && code != SQLITE_DONE ? store_db_fail(db, "be read", error) : status;
 }
 
 enum deft_status store_read_jobs(struct store *store, const struct store_filter *filter,

@@ -42,6 +42,8 @@ static enum deft_status series_int(struct store_db *db, const char *sql,
     return DEFT_OK;
 }
 
+_Static_assert(STORE_SERIES_MAX_MINUTES == 20000, "series_split counts one more at the most");
+
 /* Roll-ups whose rows, or minutes, have gone in part are read as a whole: nothing counts twice. */
 static enum deft_status series_split(struct store_db *db, const struct store_history *history,
                                      int64_t from, int64_t to, struct series_parts *out,

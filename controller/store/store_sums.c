@@ -118,6 +118,9 @@ enum {
     SUMS_FIGURES
 };
 
+_Static_assert(SUMS_FIGURES + 2 * STORE_SUMS_FIGURES == STORE_SUMS_N_COLUMNS,
+               "every column has its place");
+
 void store_sums_read(sqlite3_stmt *row, struct store_sums *out, int64_t *out_received_ns) {
     out->first = sqlite3_column_int64(row, SUMS_FIRST);
     out->last = sqlite3_column_int64(row, SUMS_LAST);

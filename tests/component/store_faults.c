@@ -218,9 +218,63 @@ static void every_failing_write_is_survived(void **unused) {
     assert_true(n_hit > 20);
 }
 
+/* Overwrites one of the pages that hold a table's rows. */
+static void spoil_page(const struct store_world *world, const char *table) {
+    static const char noise[200] = {1, 2, 3};
+    int64_t page = store_world_int(world,
+                                   "SELECT pageno FROM dbstat WHERE name = '%s'"
+                                   " AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 5",
+                                   table);
+    int fd = open(world->path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, noise, sizeof(noise), (page - 1) * 4096), sizeof(noise));
+    (void)close(fd);
+}
+
+static void ignore_end(void *context, uint32_t rank, int failed) {
+    (void)context;
+    (void)rank;
+    (void)failed;
+}
+
+static enum deft_status ignore_summary(void *context, const char *id, const char *summary) {
+    (void)context;
+    (void)id;
+    (void)summary;
+    return DEFT_OK;
+}
+
+/* Half a list says that the rest is not there. */
+static void a_damaged_page_is_no_shorter_list(void **unused) {
+    struct store_world world;
+    struct deft_error error = {0};
+    const struct store_filter all = {.limit = INT64_MAX};
+    uint64_t total = 0;
+    (void)unused;
+    store_world_start(&world);
+    int64_t id = store_world_register(&world, "job", "start", N_RANKS, STORE_WORLD_BEGIN_NS);
+    store_world_sql(&world,
+                    "INSERT INTO ends WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1"
+                    " FROM n WHERE i < 20000) SELECT %lld, i, 0 FROM n;"
+                    "INSERT INTO jobs (id, user, state, mode, max_merge, max_delay, summary,"
+                    " created_ns, updated_ns) WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL"
+                    " SELECT i + 1 FROM n WHERE i < 5000) SELECT 'j' || i, 'me', 'lost', 'observe',"
+                    " 1, 1, '{}', i, i FROM n",
+                    (long long)id);
+    store_world_restart(&world); /* all is in the file now */
+    assert_int_equal(store_read_ends(world.store, id, ignore_end, NULL, &error), DEFT_OK);
+    store_world_restart(&world);
+    spoil_page(&world, "ends");
+    spoil_page(&world, "jobs");
+    assert_int_equal(store_read_ends(world.store, id, ignore_end, NULL, &error), DEFT_STORE);
+    assert_non_null(strstr(error.text, "malformed"));
+    assert_int_equal(store_read_jobs(world.store, &all, ignore_summary, NULL, &total, &error),
+                     DEFT_STORE);
+    assert_non_null(strstr(error.text, "malformed"));
+    store_world_stop(&world);
+}
+
 /* A page of the past goes bad: its reader and upkeep are told, new reports are taken. */
 static void a_damaged_page_stops_only_its_readers(void **unused) {
-    static const char noise[200] = {1, 2, 3};
     struct store_world world;
     struct store_health health;
     struct deft_error error = {0};
@@ -234,11 +288,7 @@ static void a_damaged_page_stops_only_its_readers(void **unused) {
     store_world_iterations(&world, bad, 1, N_RANKS, 0, 20000, STORE_WORLD_BEGIN_NS);
     store_world_iterations(&world, good, 1, N_RANKS, 0, 20000, STORE_WORLD_BEGIN_NS);
     store_world_restart(&world); /* all is in the file now */
-    int64_t page = store_world_int(&world, "SELECT pageno FROM dbstat WHERE name = 'iterations'"
-                                           " AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 5");
-    int fd = open(world.path, O_WRONLY | O_CLOEXEC);
-    assert_int_equal(pwrite(fd, noise, sizeof(noise), (page - 1) * 4096), sizeof(noise));
-    (void)close(fd);
+    spoil_page(&world, "iterations");
     json_out_begin_object(&out, NULL);
     assert_int_equal(store_print_iterations(world.store, bad, &whole, &out, &error), DEFT_STORE);
     assert_non_null(strstr(error.text, "malformed"));
@@ -285,6 +335,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(room_that_comes_back_is_used),
     cmocka_unit_test(a_full_disk_loses_nothing),
     cmocka_unit_test(every_failing_write_is_survived),
+    cmocka_unit_test(a_damaged_page_is_no_shorter_list),
     cmocka_unit_test(a_damaged_page_stops_only_its_readers),
     cmocka_unit_test(a_lock_of_another_program_passes),
 };
