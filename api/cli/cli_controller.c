@@ -140,9 +140,11 @@ static enum deft_status cli_controller_request(const struct cli_controller *cont
     if (status == DEFT_OK && reply.status != 200 && reply.status != 201) {
         char detail[WIRE_TEXT_BYTES] = "";
         wire_problem_decode(reply.body, reply.n_bytes, detail);
-        status = deft_fail(error, reply.status == 404 ? DEFT_NOT_FOUND : DEFT_IO, reply.status,
-                           "%.100s answered with HTTP %d%s%.200s", controller->url, reply.status,
-                           detail[0] != '\0' ? ": " : "", detail);
+        enum deft_status failure = reply.status == 404   ? DEFT_NOT_FOUND
+                                   : reply.status == 400 ? DEFT_INVALID
+                                                         : DEFT_IO;
+        status = deft_fail(error, failure, reply.status, "%.100s answered with HTTP %d%s%.200s",
+                           controller->url, reply.status, detail[0] != '\0' ? ": " : "", detail);
         http_reply_done(&reply);
     }
     if (status == DEFT_OK) {

@@ -200,7 +200,7 @@ def a_shell_holds_a_job(program):
                 (("pin", "j 1", "x" * 200), 2, "too long"),
                 (("pin", "j 1", "i1.999"), 1, "no plan"),
                 (("pin", "nobody", plan), 1, "no such job"), (("freeze", "j 1"), 2, "the freeze"),
-                (("freeze", "j 1", "maybe"), 2, "maybe"), (("keep", "j 1", "raw=1s"), 1, "raw"),
+                (("freeze", "j 1", "maybe"), 2, "maybe"), (("keep", "j 1", "raw=1s"), 2, "raw"),
                 (("keep", "j 1", "raw=2d", "more"), 2, "more"),
                 (("keep", "nobody"), 1, "no such job")):
             assert says in shell(controller, *words, status=code), words
@@ -216,7 +216,7 @@ def a_shell_holds_a_job(program):
             assert [job["id"] for job in found["jobs"]] == ids, words
         assert "3 more are not shown" in shell(controller, "jobs", "--limit", "2")
         for words in (("--sort", "size"), ("--state", "x"), ("--since", "now"), ("--limit", "0")):
-            shell(controller, "jobs", *words, status=1)
+            shell(controller, "jobs", *words, status=2)
         records = controller.get("/audit?subject=j%201")["records"]
         assert records[-1]["reason"] == "mine" and records[-1]["action"] == "job.pin", records
 
