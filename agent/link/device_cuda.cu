@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(threads_per_block)
 
 template <typename T>
 __global__ void __launch_bounds__(threads_per_block)
-    average_kernel(const __grid_constant__ device_averaged at, uint64_t n, double *sums,
-                   device_kernels_notes *notes, Scratch *scratch) {
+    average_kernel(const device_averaged at, uint64_t n, double *sums, device_kernels_notes *notes,
+                   Scratch *scratch) {
     ChangeSums mine = average<T>(at, n, notes->is_dropped != 0, place());
     if (add_up(mine.of, scratch)) {
         note_change(mine, sums, notes);
@@ -103,8 +103,7 @@ template <typename T> __global__ void seal_kernel(T *sum, device_kernels_notes *
 
 /* A row of blocks per gradient. */
 __global__ void __launch_bounds__(threads_per_block)
-    guard_kernel(const __grid_constant__ Guarded gradients, bool begins, const double *norm,
-                 uint32_t *bad) {
+    guard_kernel(const Guarded gradients, bool begins, const double *norm, uint32_t *bad) {
     bool is = is_bad(*norm);
     if (bad != nullptr && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) {
         *bad = is || (!begins && *bad);
