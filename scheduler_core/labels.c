@@ -36,7 +36,6 @@ struct search {
     struct label *labels; /* [(n + 1) * width] */
     int64_t best;
     int64_t open_bound; /* least bound among labels that were dropped for want of room */
-    int64_t best_landed_ns;
     struct label best_label;
 };
 

@@ -28,16 +28,6 @@ const char *dsched_dtype_name(enum dsched_dtype dtype) {
     return (uint32_t)dtype < DSCHED_N_DTYPES ? dtypes[dtype].name : NULL;
 }
 
-enum dsched_status dsched_dtype_parse(const char *name, enum dsched_dtype *out) {
-    for (uint32_t i = 0; i < DSCHED_N_DTYPES; i++) {
-        if (strcmp(name, dtypes[i].name) == 0) {
-            *out = (enum dsched_dtype)i;
-            return DSCHED_OK;
-        }
-    }
-    return DSCHED_INVALID;
-}
-
 void dsched_profile_done(struct dsched_profile *profile) {
     if (profile == NULL) {
         return;

@@ -48,18 +48,3 @@ void dsched_disagreement_get(const struct dsched_disagreement *disagreement, uin
     }
     *out = estimate;
 }
-
-uint32_t dsched_disagreement_merge(const struct dsched_disagreement *disagreement,
-                                   uint32_t max_merge, double rate_curvature,
-                                   double limit_generations) {
-    uint32_t best = 0;
-    for (uint32_t merge = 1; merge <= max_merge && merge <= DSCHED_MAX_MERGE; merge++) {
-        struct dsched_disagreement_estimate estimate;
-        dsched_disagreement_get(disagreement, merge, rate_curvature, &estimate);
-        if (!estimate.is_known || !(estimate.lag_generations <= limit_generations)) {
-            break;
-        }
-        best = merge;
-    }
-    return best;
-}

@@ -351,17 +351,3 @@ enum dsched_drift_result dsched_drift_add(struct dsched_drift *drift, enum dsche
     }
     return drift->result;
 }
-
-const char *dsched_drift_name(enum dsched_drift_result result) {
-    switch (result) {
-    case DSCHED_DRIFT_UNDECIDED:
-        return "undecided";
-    case DSCHED_DRIFT_FINE:
-        return "fine";
-    case DSCHED_DRIFT_DRIFTING:
-        return "drifting";
-    case DSCHED_DRIFT_BROKEN:
-        return "broken";
-    }
-    return NULL;
-}

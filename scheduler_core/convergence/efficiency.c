@@ -99,10 +99,3 @@ enum dsched_status dsched_efficiency_predict(const struct dsched_efficiency_inpu
     *out = result;
     return DSCHED_OK;
 }
-
-double dsched_efficiency_goodput(double progress_frac, int64_t step_ns) {
-    if (step_ns < 1 || !efficiency_is_known(progress_frac)) {
-        return 0;
-    }
-    return progress_frac * 1e9 / (double)step_ns;
-}

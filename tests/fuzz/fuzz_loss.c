@@ -59,7 +59,7 @@ static void check_estimate(const struct dsched_loss *stream, double floor) {
 }
 
 static void check_drift(const struct dsched_drift *drift) {
-    fuzzing_require(dsched_drift_name(drift->result) != NULL, "a result has a name");
+    fuzzing_require(drift->result <= DSCHED_DRIFT_BROKEN, "a result is one of four");
     fuzzing_require(drift->triple_cusum >= 0 && drift->rise_cusum >= 0 &&
                         isfinite(drift->triple_cusum) && isfinite(drift->rise_cusum),
                     "sums are 0 or more");

@@ -273,9 +273,6 @@ static void nothing_known_keeps_delayed_out(void **unused) {
     assert_true(predict(&in).delay_frac == 0);
     in.measured_frac = 0.9;
     assert_true(predict(&in).delay_frac == 0.9);
-    assert_true(dsched_efficiency_goodput(0.5, 1000000) == 500);
-    assert_true(dsched_efficiency_goodput(NAN, 1000000) == 0);
-    assert_true(dsched_efficiency_goodput(1, 0) == 0);
 }
 
 /* Momentum lifts exact's edge and averaged's, and leaves lookahead's at 1: of two that promise the

@@ -135,8 +135,9 @@ static int64_t least_cost(const struct dsched_solution *solution) {
     return least_ns;
 }
 
+/* Iterations of exact's progress per second. */
 static double goodput(const struct dsched_candidate *item) {
-    return dsched_efficiency_goodput(item->progress_ppm / 1e6, item->margin_step_ns);
+    return item->margin_step_ns > 0 ? item->progress_ppm * 1e3 / (double)item->margin_step_ns : 0;
 }
 
 /* The longest step that is worth its cost. */

@@ -169,8 +169,6 @@ DSCHED_NODISCARD enum dsched_status
 dsched_progress_predict(const struct dsched_efficiency_inputs *inputs, uint32_t max_merge,
                         uint32_t max_delay, struct dsched_progress *out,
                         struct dsched_error *error);
-/* Iterations of exact progress per second. 0 when step_ns < 1 or the fraction is unknown. */
-double dsched_efficiency_goodput(double progress_frac, int64_t step_ns);
 
 /* --- random walk with rebound (ours, after the design of the loss-quantification) ---------------
  * One update moves the excess loss x by a Gaussian with drift -mu and deviation sigma and reflects
@@ -255,10 +253,6 @@ void dsched_disagreement_add(struct dsched_disagreement *disagreement, double ch
 /* Unknown `rate_curvature` counts as 1, averaged's edge without momentum. */
 void dsched_disagreement_get(const struct dsched_disagreement *disagreement, uint32_t merge,
                              double rate_curvature, struct dsched_disagreement_estimate *out);
-/* Largest merge <= max_merge whose lag is at most `limit_generations`; 0 when unknown or none. */
-uint32_t dsched_disagreement_merge(const struct dsched_disagreement *disagreement,
-                                   uint32_t max_merge, double rate_curvature,
-                                   double limit_generations);
 
 /* --- drift: the test of the guard (ours; CUSUM after Page 1954, ARL after Siegmund 1985) --------
  * Windows in turn exact, plan, exact form a triple, and three tests share the false-alarm rate.
@@ -365,8 +359,6 @@ enum dsched_drift_label dsched_drift_wants(const struct dsched_drift *drift);
  * DSCHED_UNKNOWN. */
 enum dsched_drift_result dsched_drift_add(struct dsched_drift *drift, enum dsched_drift_label label,
                                           uint64_t iteration, double loss, double gradient_norm);
-/* "undecided", "fine", "drifting", "broken"; NULL for a foreign value. */
-const char *dsched_drift_name(enum dsched_drift_result result);
 
 #ifdef __cplusplus
 }

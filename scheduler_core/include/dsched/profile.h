@@ -27,7 +27,6 @@ enum dsched_dtype {
 uint32_t dsched_dtype_bytes(enum dsched_dtype dtype);
 /* "f32", "f64", "f16", "bf16"; NULL for a foreign value. */
 const char *dsched_dtype_name(enum dsched_dtype dtype);
-DSCHED_NODISCARD enum dsched_status dsched_dtype_parse(const char *name, enum dsched_dtype *out);
 
 /* One tensor in forward order. `elements` 0 is a compute-only entry. Backward runs the tensors in
  * reverse; a gradient is ready when its own backward_ns has passed. */
