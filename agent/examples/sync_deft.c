@@ -25,13 +25,9 @@ static void close_deft(struct sync *sync) {
     }
 }
 
-static void *parameters_of(const struct through_deft *sync, const struct sync_model *model,
-                           uint32_t tensor) {
-    if (model->gradients_only) {
-        return NULL;
-    }
-    return sync->device != NULL ? train_device_parameters(sync->device, tensor)
-                                : model->mlp->tensors[tensor].parameters;
+/* What libdeft is told of memory that the optimizer moves. */
+static void *place_of(const struct through_deft *sync, float *host) {
+    return sync->device != NULL ? train_device_twin(sync->device, host) : host;
 }
 
 static enum deft_status add_tensors(const struct through_deft *sync, const struct sync_model *model,
@@ -42,7 +38,7 @@ static enum deft_status add_tensors(const struct through_deft *sync, const struc
             .name = mlp->tensors[t].name,
             .elements = mlp->tensors[t].elements,
             .dtype = DEFT_F32,
-            .parameters = parameters_of(sync, model, t),
+            .parameters = model->gradients_only ? NULL : place_of(sync, mlp->tensors[t].parameters),
         };
         uint32_t id = 0; /* counts from 0 in the order of adding: the same as t */
         enum deft_status status = deft_tensor_add(sync->rt, &tensor, &id, error);
@@ -55,13 +51,13 @@ static enum deft_status add_tensors(const struct through_deft *sync, const struc
 
 /* Momentum, or Adam's two moments: what averaging must keep alike on all ranks. Whole arenas, since
  * the padding between tensors is zero everywhere and stays so. */
-static enum deft_status add_states(struct deft_runtime *rt, const struct sync_model *model,
+static enum deft_status add_states(const struct through_deft *sync, const struct sync_model *model,
                                    struct deft_error *error) {
     float *const states[] = {model->optimizer->first, model->optimizer->second};
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]) && !model->gradients_only; i++) {
         if (states[i] != NULL) {
-            enum deft_status status =
-                deft_state_add(rt, states[i], model->mlp->n_parameters, DEFT_F32, error);
+            enum deft_status status = deft_state_add(sync->rt, place_of(sync, states[i]),
+                                                     model->mlp->n_parameters, DEFT_F32, error);
             if (status != DEFT_OK) {
                 return status;
             }
@@ -99,8 +95,7 @@ static enum deft_status open_deft(const struct deft_options *options,
     sync->base.ops = &sync_deft;
     status = deft_open(options, &sync->rt, error);
     if (status == DEFT_OK && train_device_is_cuda(options->device)) {
-        status = train_device_open(options->device, model->mlp, model->gradients_only,
-                                   &sync->device, error);
+        status = train_device_open(options->device, model, &sync->device, error);
         if (status == DEFT_OK) {
             deft_stream(sync->rt, train_device_stream(sync->device));
         }
@@ -109,7 +104,7 @@ static enum deft_status open_deft(const struct deft_options *options,
         status = add_tensors(sync, model, error);
     }
     if (status == DEFT_OK) {
-        status = add_states(sync->rt, model, error);
+        status = add_states(sync, model, error);
     }
     if (status == DEFT_OK) {
         status = commit(sync, error);

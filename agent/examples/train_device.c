@@ -12,6 +12,8 @@
 #define CUDA_STREAM_NON_BLOCKING 1u /* the default stream does not wait for it, nor it for that */
 struct CUstream_st;
 
+#define N_TWINS 3u /* parameters, and up to two of the optimizer's */
+
 /* Members are functions, and nothing else. */
 struct train_cuda {
     const char *(*error_string)(unsigned code);
@@ -27,15 +29,22 @@ struct train_cuda {
     unsigned (*stream_synchronize)(struct CUstream_st *stream);
 };
 
+/* Arenas are all laid out alike, as the network's parameters. */
+struct twin {
+    float *host;
+    float *device;
+};
+
 struct train_device {
     struct train_cuda cuda;
     const struct mlp *mlp;
     struct CUstream_st *stream;
-    float *parameters; /* device, laid out as the network's; NULL with gradients_only */
-    float *gradients;  /* device, likewise */
-    float *landed;     /* pinned, likewise: what was handed out */
-    void **handed;     /* [n_tensors] into `landed`, or NULL */
-    bool is_moved;     /* the host's parameters are ahead of the device's */
+    struct twin twins[N_TWINS];
+    uint32_t n_twins; /* 0 with gradients_only */
+    float *gradients; /* device */
+    float *landed;    /* pinned: what was handed out */
+    void **handed;    /* [n_tensors] into `landed`, or NULL */
+    bool is_moved;    /* the host's twins are ahead of the device's */
 };
 
 bool train_device_is_cuda(const char *device) {
@@ -94,12 +103,40 @@ static enum deft_status check(const struct train_device *device, const char *cal
 
 /* --- open and close --------------------------------------------------------------------------- */
 
-static enum deft_status make(struct train_device *device, const char *name, bool gradients_only,
-                             struct deft_error *error) {
-    const struct train_cuda *cuda = &device->cuda;
-    size_t n_bytes = (size_t)device->mlp->n_parameters * sizeof(float);
-    const char *colon = strchr(name, ':');
+/* An arena on the device. `*out` stays as it is on failure. */
+static enum deft_status make_arena(const struct train_device *device, float **out,
+                                   struct deft_error *error) {
     void *memory = NULL;
+    size_t n_bytes = (size_t)device->mlp->n_parameters * sizeof(float);
+    enum deft_status status =
+        check(device, "cudaMalloc", device->cuda.malloc(&memory, n_bytes), error);
+    if (status == DEFT_OK) {
+        *out = memory;
+    }
+    return status;
+}
+
+static enum deft_status make_twins(struct train_device *device, const struct sync_model *model,
+                                   struct deft_error *error) {
+    float *const hosts[N_TWINS] = {model->mlp->parameters, model->optimizer->first,
+                                   model->optimizer->second};
+    enum deft_status status = DEFT_OK;
+
+    for (uint32_t i = 0; i < N_TWINS && status == DEFT_OK && !model->gradients_only; i++) {
+        if (hosts[i] != NULL) {
+            struct twin *twin = &device->twins[device->n_twins];
+            twin->host = hosts[i];
+            status = make_arena(device, &twin->device, error);
+            device->n_twins += status == DEFT_OK;
+        }
+    }
+    return status;
+}
+
+static enum deft_status make(struct train_device *device, const char *name,
+                             const struct sync_model *model, struct deft_error *error) {
+    const struct train_cuda *cuda = &device->cuda;
+    const char *colon = strchr(name, ':');
     enum deft_status status = DEFT_OK;
 
     if (colon != NULL) {
@@ -111,38 +148,38 @@ static enum deft_status make(struct train_device *device, const char *name, bool
                        cuda->stream_create(&device->stream, CUDA_STREAM_NON_BLOCKING, 0), error);
     }
     if (status == DEFT_OK) {
-        status = check(device, "cudaMalloc", cuda->malloc(&memory, n_bytes), error);
-        device->gradients = status == DEFT_OK ? memory : NULL;
-    }
-    if (status == DEFT_OK && !gradients_only) {
-        status = check(device, "cudaMalloc", cuda->malloc(&memory, n_bytes), error);
-        device->parameters = status == DEFT_OK ? memory : NULL;
+        status = make_arena(device, &device->gradients, error);
     }
     if (status == DEFT_OK) {
+        status = make_twins(device, model, error);
+    }
+    if (status == DEFT_OK) {
+        void *memory = NULL;
+        size_t n_bytes = (size_t)device->mlp->n_parameters * sizeof(float);
         status = check(device, "cudaHostAlloc", cuda->host_alloc(&memory, n_bytes, 0), error);
         device->landed = status == DEFT_OK ? memory : NULL;
     }
     return status;
 }
 
-enum deft_status train_device_open(const char *device, const struct mlp *mlp, bool gradients_only,
+enum deft_status train_device_open(const char *device, const struct sync_model *model,
                                    struct train_device **out, struct deft_error *error) {
     struct train_device *self = calloc(1, sizeof(*self));
     enum deft_status status;
 
     if (self != NULL) {
-        self->mlp = mlp;
+        self->mlp = model->mlp;
         self->is_moved = true;
-        self->handed = calloc(mlp->n_tensors, sizeof(*self->handed));
+        self->handed = calloc(model->mlp->n_tensors, sizeof(*self->handed));
     }
     if (self == NULL || self->handed == NULL) {
         free(self);
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a table of %u tensors",
-                         mlp->n_tensors);
+                         model->mlp->n_tensors);
     }
     status = load_cuda(&self->cuda, error);
     if (status == DEFT_OK) {
-        status = make(self, device, gradients_only, error);
+        status = make(self, device, model, error);
     }
     if (status != DEFT_OK) {
         train_device_close(self);
@@ -160,8 +197,8 @@ void train_device_close(struct train_device *device) {
     if (device->landed != NULL) {
         (void)device->cuda.free_host(device->landed);
     }
-    if (device->parameters != NULL) {
-        (void)device->cuda.free(device->parameters);
+    for (uint32_t i = 0; i < device->n_twins; i++) {
+        (void)device->cuda.free(device->twins[i].device);
     }
     if (device->gradients != NULL) {
         (void)device->cuda.free(device->gradients);
@@ -183,8 +220,14 @@ static size_t place_of(const struct train_device *device, uint32_t tensor) {
     return (size_t)(device->mlp->tensors[tensor].parameters - device->mlp->parameters);
 }
 
-void *train_device_parameters(const struct train_device *device, uint32_t tensor) {
-    return device->parameters != NULL ? device->parameters + place_of(device, tensor) : NULL;
+void *train_device_twin(const struct train_device *device, const float *host) {
+    for (uint32_t i = 0; i < device->n_twins; i++) {
+        const struct twin *twin = &device->twins[i];
+        if (host >= twin->host && host < twin->host + device->mlp->n_parameters) {
+            return twin->device + (host - twin->host);
+        }
+    }
+    return NULL;
 }
 
 static enum deft_status copy(const struct train_device *device, void *into, const void *from,
@@ -196,12 +239,15 @@ static enum deft_status copy(const struct train_device *device, void *into, cons
 }
 
 enum deft_status train_device_push(struct train_device *device, struct deft_error *error) {
-    if (device->parameters == NULL || !device->is_moved) {
-        return DEFT_OK;
+    enum deft_status status = DEFT_OK;
+
+    for (uint32_t i = 0; i < device->n_twins && device->is_moved && status == DEFT_OK; i++) {
+        const struct twin *twin = &device->twins[i];
+        status = copy(device, twin->device, twin->host, device->mlp->n_parameters, CUDA_TO_DEVICE,
+                      error);
     }
     device->is_moved = false;
-    return copy(device, device->parameters, device->mlp->parameters, device->mlp->n_parameters,
-                CUDA_TO_DEVICE, error);
+    return status;
 }
 
 enum deft_status train_device_gradient(struct train_device *device, uint32_t tensor,
@@ -221,9 +267,9 @@ enum deft_status train_device_fetch(struct train_device *device, struct deft_upd
     const struct mlp *mlp = device->mlp;
     enum deft_status status = DEFT_OK;
 
-    if (device->parameters != NULL) {
-        status = copy(device, mlp->parameters, device->parameters, mlp->n_parameters, CUDA_TO_HOST,
-                      error);
+    for (uint32_t i = 0; i < device->n_twins && status == DEFT_OK; i++) {
+        const struct twin *twin = &device->twins[i];
+        status = copy(device, twin->host, twin->device, mlp->n_parameters, CUDA_TO_HOST, error);
     }
     if (update->action != DEFT_DONE) {
         for (uint32_t t = 0; t < mlp->n_tensors && status == DEFT_OK; t++) {

@@ -10,30 +10,32 @@
 
 #include <deft/deft.h>
 
-#include "mlp.h"
+#include "sync.h"
 
 struct train_device;
 
 /* Whether a deft_options.device that deft_open has taken is one of CUDA. */
 bool train_device_is_cuda(const char *device);
 
-/* Memory and a stream on `device`, "cuda" or "cuda:NUMBER", which becomes the thread's current one;
- * with `gradients_only` none for parameters. Behind deft_open, which has found the device and
- * loaded CUDA's runtime. `mlp` must outlive the result. DEFT_IO and DEFT_NO_MEMORY come with CUDA's
- * own words. The thread that opens it makes all other calls, too. */
-DEFT_NODISCARD enum deft_status train_device_open(const char *device, const struct mlp *mlp,
-                                                  bool gradients_only, struct train_device **out,
+/* A stream on `device`, "cuda" or "cuda:NUMBER", which becomes the thread's current one, and memory
+ * for the gradients and for a twin of what the optimizer moves: parameters and its own state; with
+ * gradients_only there are no twins. Behind deft_open, which has found the device and loaded CUDA's
+ * runtime. `model` must outlive the result. DEFT_IO and DEFT_NO_MEMORY come with CUDA's own words.
+ * The thread that opens it makes all other calls, too. */
+DEFT_NODISCARD enum deft_status train_device_open(const char *device,
+                                                  const struct sync_model *model,
+                                                  struct train_device **out,
                                                   struct deft_error *error);
-/* Takes NULL. Behind deft_close, which still looks at the parameters. */
+/* Takes NULL. Behind deft_close, which still looks at the twins. */
 void train_device_close(struct train_device *device);
 
 /* For deft_stream. */
 void *train_device_stream(const struct train_device *device);
-/* [elements of the tensor] on the device; NULL with gradients_only. */
-void *train_device_parameters(const struct train_device *device, uint32_t tensor);
+/* Where the device has what `host`, of a parameter or of the optimizer's state, points to. */
+void *train_device_twin(const struct train_device *device, const float *host);
 
-/* Queues the copy of the network's parameters to the device, if the optimizer has had a chance to
- * move them since the last time. They must stay as they are until the next train_device_fetch. */
+/* Queues the copies of all twins to the device, if the optimizer has had a chance to move them
+ * since the last time. They must stay as they are until the next train_device_fetch. */
 DEFT_NODISCARD enum deft_status train_device_push(struct train_device *device,
                                                   struct deft_error *error);
 /* Queues the copy of a tensor's gradient, which must stay as it is until the next
@@ -41,7 +43,7 @@ DEFT_NODISCARD enum deft_status train_device_push(struct train_device *device,
 DEFT_NODISCARD enum deft_status train_device_gradient(struct train_device *device, uint32_t tensor,
                                                       const float *gradient, void **out,
                                                       struct deft_error *error);
-/* Copies to the host, and waits for, the parameters and what `update` hands out, whose gradients
+/* Copies to the host, and waits for, all twins and what `update` hands out, whose gradients
  * then are there, valid until the next call. */
 DEFT_NODISCARD enum deft_status train_device_fetch(struct train_device *device,
                                                    struct deft_update *update,
