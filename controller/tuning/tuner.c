@@ -12,10 +12,10 @@
 static const char *const tuner_kind_names[TUNER_N_KINDS] = {
     "nothing", "solve",   "observed", "push",    "commit", "rollback",
     "keep",    "refused", "halt",     "compare", "resume", "fused"};
-static const char *const tuner_phase_names[] = {"observing", "solving",   "switching",
-                                                "canary",    "committed", "returning",
-                                                "halted",    "comparing", "resuming"};
-static const char *const tuner_mode_names[] = {"off", "observe", "auto"};
+const char *const tuner_phase_names[] = {"observing", "solving",   "switching", "canary",
+                                         "committed", "returning", "halted",    "comparing",
+                                         "resuming",  NULL};
+const char *const tuner_mode_names[] = {"off", "observe", "auto", NULL};
 
 const char *tuner_kind_name(enum tuner_kind kind) {
     return (unsigned)kind < TUNER_N_KINDS ? tuner_kind_names[kind] : "unknown";

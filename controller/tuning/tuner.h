@@ -184,6 +184,8 @@ struct tuner_decision {
 };
 /* "push", ...; as in the API. */
 const char *tuner_kind_name(enum tuner_kind kind);
+extern const char *const tuner_phase_names[]; /* by enum tuner_phase, and NULL */
+extern const char *const tuner_mode_names[];  /* by enum tuner_mode, and NULL */
 const char *tuner_phase_name(enum tuner_phase phase);
 const char *tuner_mode_name(enum tuner_mode mode);
 /* DEFT_INVALID for an unknown name. */

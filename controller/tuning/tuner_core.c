@@ -69,13 +69,14 @@ enum tuner_phase tuner_core_rest(const struct tuner_state *state) {
     return state->is_committed ? TUNER_COMMITTED : TUNER_CANARY;
 }
 
-void tuner_core_forbid(struct tuner_state *state, const struct tuner_plan *plan) {
+/* The plan is not tried again, unless another one fails after it or an operator pins it. */
+static void core_forbid(struct tuner_state *state, const struct tuner_plan *plan) {
     state->failed_hash = plan->hash;
     state->may_retry = 0;
 }
 
 void tuner_core_forbid_merge(struct tuner_state *state, const struct tuner_plan *plan) {
-    tuner_core_forbid(state, plan);
+    core_forbid(state, plan);
     if (plan->merge > 1 && (state->most_merge == 0 || plan->merge <= state->most_merge)) {
         state->most_merge = plan->merge - 1;
     }
@@ -316,7 +317,7 @@ static void core_meet_unknown(struct tuner_call *core, uint64_t seq) {
 
 static void core_not_finite(struct tuner_call *core) {
     struct tuner_state *state = core->state;
-    tuner_core_forbid(state, &state->running);
+    core_forbid(state, &state->running);
     tuner_core_decide(core, TUNER_HALT,
                       "the loss is not finite under plan %" PRIu64
                       " and was finite before: back to exact, and this start is left alone",
@@ -411,7 +412,7 @@ static void core_refusal(struct tuner_call *core) {
     if (state->phase == TUNER_COMPARING) {
         tuner_compare_later(core);
     } else {
-        tuner_core_forbid(state, &state->pushed);
+        core_forbid(state, &state->pushed);
     }
     state->is_paired = 0;
     tuner_core_dwell(core);

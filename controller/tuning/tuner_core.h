@@ -26,9 +26,8 @@ void tuner_core_decide(struct tuner_call *core, enum tuner_kind kind, const char
 void tuner_core_go(struct tuner_call *core, const struct tuner_plan *plan, enum tuner_phase phase);
 /* Likewise, as a way back. */
 void tuner_core_go_back(struct tuner_call *core, const struct tuner_plan *target);
-/* The plan is not tried again, unless another one fails after it or an operator pins it. */
-void tuner_core_forbid(struct tuner_state *state, const struct tuner_plan *plan);
-/* Likewise for what its loss has shown: from now on plans merge less. */
+/* The plan is not tried again, unless another one fails after it or an operator pins it. This is
+ * for what its loss has shown: from now on plans merge less. */
 void tuner_core_forbid_merge(struct tuner_state *state, const struct tuner_plan *plan);
 /* No new try for a while, longer each time. */
 void tuner_core_dwell(struct tuner_call *core);

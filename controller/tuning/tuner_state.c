@@ -5,10 +5,6 @@
 
 #include "wire/wire_shape.h"
 
-static const char *const mode_names[] = {"off", "observe", "auto", NULL};
-static const char *const phase_names[] = {"observing", "solving",   "switching", "canary",
-                                          "committed", "returning", "halted",    "comparing",
-                                          "resuming",  NULL};
 static const char *const event_names[] = {"iteration", "solution", "refusal", "fuse",
                                           "mode",      "hold",     NULL};
 static const char *const loss_names[] = {"absent",  "fine",   "few",       "constant", "sparse",
@@ -34,8 +30,8 @@ static const struct wire_shape plan_shape = WIRE_SHAPE(struct tuner_plan, plan_f
 
 #define R struct tuner_state
 static const struct wire_field state_fields[] = {
-    WIRE_ROW_NAME(R, mode, "mode", 0, mode_names),
-    WIRE_ROW_NAME(R, phase, "phase", 1, phase_names),
+    WIRE_ROW_NAME(R, mode, "mode", 0, tuner_mode_names),
+    WIRE_ROW_NAME(R, phase, "phase", 1, tuner_phase_names),
     WIRE_ROW_UINT(R, next_seq, "next_seq", 1, 1, WIRE_MAX_INTEGER),
     WIRE_ROW_OBJECT(R, running, "running", 1, &plan_shape),
     WIRE_ROW_OBJECT(R, previous, "previous", 1, &plan_shape),
@@ -178,7 +174,7 @@ static const struct wire_field evidence_fields[] = {
     WIRE_ROW_FLAG(R, has_proposal, "has_proposal"),
     WIRE_ROW_OBJECT(R, proposal, "proposal", 1, &plan_shape),
     WIRE_ROW_INT(R, running_ns, "running_ns", 0, 0, WIRE_MAX_INTEGER),
-    WIRE_ROW_NAME(R, mode, "mode", 1, mode_names),
+    WIRE_ROW_NAME(R, mode, "mode", 1, tuner_mode_names),
     WIRE_ROW_FLAG(R, is_frozen, "is_frozen"),
     WIRE_ROW_HEX(R, pin_hash, "pin_hash", 0),
     WIRE_ROW_TEXT(R, text, "text", 1),
