@@ -38,11 +38,14 @@ def measure(build, quick, accuracy):
             task.train = tuple(part[:QUICK_IMAGES] for part in task.train)
     seeds = 2 if quick else 5
     plans = accuracy.QUICK_PLANS if quick else accuracy.PLANS
-    accuracy.PLANS = tuple(plan for plan in plans if plan[0] != "delayed" and len(plan) == 3)
+    accuracy.PLANS = tuple(plan for plan in plans
+                           if plan.rule != "delayed" and plan.lr_rule == "noise")
     state = accuracy.State(build / f"convergence-accuracy{'-quick' if quick else ''}.state", quick)
     found = accuracy.measure(tasks, seeds, 2, state)
     made = accuracy.gaps(found, tasks)
-    return [{"task": task.name, "unit": task.unit, "optimizer": optimizer, "plan": list(plan),
+    return [{"task": task.name, "unit": task.unit, "optimizer": optimizer,
+             "plan": list(plan), "waits": plan.waits,
+             "words": f"{plan.words()}, k = {plan.merge}, τ = {plan.delay}",
              "values": found[task.name, optimizer, plan],
              "gap_sd": made[task.name, optimizer, plan]}
             for task in tasks for optimizer in task.optimizers for plan in accuracy.PLANS]
@@ -53,11 +56,11 @@ def diverged(row):
 
 
 def summary(rows):
-    """The largest gap, where exact itself trains. None when a plan alone diverges."""
+    """The largest gap of a tuned job, where exact itself trains. None when a plan alone diverges."""
     lost = {(row["task"], row["optimizer"]) for row in rows
             if row["plan"][0] == "exact" and diverged(row)}
     gaps = [row["gap_sd"] for row in rows
-            if row["plan"][0] != "exact" and (row["task"], row["optimizer"]) not in lost]
+            if row["waits"] and (row["task"], row["optimizer"]) not in lost]
     return {"accuracy_gap_sd": max(gaps) if gaps and all(map(math.isfinite, gaps)) else None}
 
 
@@ -66,7 +69,7 @@ def texts(rows):
     units = dict((row["task"], row["unit"]) for row in rows)
     lines = []
     for plan in dict.fromkeys(tuple(row["plan"]) for row in rows):
-        line = [f"{plan[0]}, k = {plan[1]}, τ = {plan[2]}"]
+        line = [next(row["words"] for row in rows if tuple(row["plan"]) == plan)]
         for task, optimizer in columns:
             row = next(r for r in rows if tuple(r["plan"]) == plan
                        and (r["task"], r["optimizer"]) == (task, optimizer))

@@ -4,7 +4,8 @@ A perceptron (784-64-10) under plain SGD at constant rates. Merging k iterations
 the parameters do not move within a generation. e(k) of McCandlish et al. is about the best rate for
 each batch size, so rates are searched for each k; what becomes of k at exact's rate, at k times it
 and at sqrt(k) times it is shown beside. Prediction: q and Q of exact's iterations, with the
-gradients of 2 to 8 parts of the batch as those of ranks, go through convergence_facts.
+gradients of 2 to 8 parts of the batch as those of ranks, go through convergence_facts. Beside it
+stands what the formula says of the noise scale that each iterate has in truth.
 """
 import json
 import math
@@ -25,6 +26,8 @@ SMOOTH = 2  # points to either side that curves are averaged over: small batches
 ENOUGH = 0.85  # of the target: a run that is so far ends
 ROOT2 = math.sqrt(2)
 STEPS_MOST = 8  # of the search, to either side
+TRUE_SEEDS, TRUE_EVERY = 3, 4  # runs whose noise scale is looked at, and at which iterations
+TRUE_GRADIENT, TRUE_TRACE = 8000, 96  # samples for |G|^2 and for tr(Sigma)
 
 _data = {}
 
@@ -93,6 +96,35 @@ def train(seed, batch, rate, samples, enough, n_ranks=0):
             for weight, gradient in zip(made, gradients):
                 weight -= rate * gradient
     return losses, norms
+
+
+def true_noise(made, chosen):
+    """tr(Sigma) / |G|^2 per sample where the parameters are; `chosen`: a generator of samples."""
+    import torch
+    rows = torch.randperm(len(_data["train"][0]), generator=chosen)[:TRUE_GRADIENT]
+    whole = norm2(gradients_of(made, rows))
+    single = sum(norm2(gradients_of(made, row.view(1))) for row in rows[:TRUE_TRACE])
+    trace = single / TRUE_TRACE - whole
+    return trace / max(whole - trace / TRUE_GRADIENT, 1e-12)
+
+
+def true_efficiency(seed, batch, rate, samples):
+    """{k: e(k) at the noise scale of each iterate}, the mean over exact's run."""
+    import torch
+    made = parameters(seed)
+    generator = torch.Generator().manual_seed(100 + seed)
+    chosen = torch.Generator().manual_seed(200 + seed)
+    found = []
+    for i in range(samples // batch):
+        if i % TRUE_EVERY == 0:
+            found.append(true_noise(made, chosen))
+        rows = torch.randint(len(_data["train"][0]), (batch,), generator=generator)
+        gradients = gradients_of(made, rows)
+        with torch.no_grad():
+            for weight, gradient in zip(made, gradients):
+                weight -= rate * gradient
+    return {k: sum((noise + batch) / (noise + k * batch) for noise in found) / len(found)
+            for k in MERGES}
 
 
 def samples_to(curves, batch, target):
@@ -174,6 +206,8 @@ def compare(pool, facts, batch, target, seeds):
     search.most = int(10 * exact)
     rows, step = [], first
     predicted = predict(pool, facts, batch, search.rate(first), int(exact), seeds)
+    runs = [(seed, batch, search.rate(first), int(exact)) for seed in range(TRUE_SEEDS)]
+    known = list(pool.map(true_efficiency, *zip(*runs)))
     for merge in MERGES:
         doublings = int(math.log2(merge))
         step = search.best(merge, step + (merge > 1))
@@ -185,6 +219,7 @@ def compare(pool, facts, batch, target, seeds):
             "sqrt": exact / search.at(merge, first + doublings),
             "times_k": exact / search.at(merge, first + 2 * doublings),
             "noise_samples": predicted[max(RANKS)]["noise_samples"],
+            "known": sum(one[merge] for one in known) / len(known),
             "predicted": {str(n): predicted[n][merge] for n in RANKS}})
     return rows
 
@@ -238,12 +273,13 @@ def texts(rows):
     lines = [[row["batch"], f"{row['target']:g}", row["merge"], f"{row['rate']:.3f}",
               f"{row['samples']:,.0f}", f"{row['measured']:.3f}",
               *(f"{row['predicted'][str(n)]:.3f}" for n in RANKS), f"{100 * error(row):+.1f} %",
+              f"{row['known']:.3f}", f"{100 * (row['known'] / row['measured'] - 1):+.1f} %",
               f"{row['kept']:.2f}", f"{row['sqrt']:.2f}", f"{row['times_k']:.2f}"]
              for row in rows]
     return {"scales": text_of_scales(rows), "real": page.table(
         ["B", "loss", "k", "best rate", "samples", "measured e(k)",
          *(f"predicted, {n} ranks" for n in RANKS), f"error, {max(RANKS)} ranks",
-         "exact's rate", "√k times", "k times"], lines, 0)}
+         "each iterate's true B_noise", "error", "exact's rate", "√k times", "k times"], lines, 0)}
 
 
 def draw(rows):
