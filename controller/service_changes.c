@@ -109,8 +109,8 @@ static void changes_give_back(struct service_changes *changes, struct changes_st
     free(stream);
 }
 
-void service_changes_add(struct service_changes *changes, struct http_request *request,
-                         const char *job) {
+static void changes_add(struct service_changes *changes, struct http_request *request,
+                        const char *job) {
     struct changes_stream *stream = calloc(1, sizeof(*stream));
     if (!changes_reserve(changes)) {
         free(stream);
@@ -144,7 +144,7 @@ void service_view_changes(struct http_request *request, void *context) {
     struct deft_error error = {0};
     const char *name = http_request_param(request, "job");
     if (jobs_view(service->jobs, name, &job, &error) == DEFT_OK) {
-        service_changes_add(service->changes, request, name);
+        changes_add(service->changes, request, name);
     } else {
         service_fail(request, &error);
     }

@@ -4,7 +4,6 @@
 
 #include <deft/status.h>
 
-#include "http/http_server.h"
 #include "jobs.h"
 
 /* Streams at once; each costs a look at its job twice a second. */
@@ -19,9 +18,5 @@ service_changes_open(struct jobs *jobs, struct service_changes **out, struct def
 void service_changes_tick(struct service_changes *changes);
 /* After the HTTP server has stopped. Takes NULL. */
 void service_changes_close(struct service_changes *changes);
-
-/* The handler's part: answers the request. */
-void service_changes_add(struct service_changes *changes, struct http_request *request,
-                         const char *job);
 
 #endif

@@ -43,8 +43,9 @@ static enum deft_status kineto_verdict_failed(enum dsched_status status,
     }
 }
 
-enum deft_status kineto_verdict_replay(const struct kineto_job *job, struct dsched_plan *out,
-                                       struct deft_error *error) {
+/* The buckets of `job` as an exact plan on one link, which is what DDP does. */
+static enum deft_status kineto_verdict_replay(const struct kineto_job *job, struct dsched_plan *out,
+                                              struct deft_error *error) {
     struct dsched_plan plan = {0};
     uint64_t at = 0;
     if (dsched_plan_init(&plan, job->n_buckets, 1) != DSCHED_OK) {

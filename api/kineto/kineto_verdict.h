@@ -68,10 +68,4 @@ DEFT_NODISCARD enum deft_status kineto_verdict(const struct kineto_job *job,
 void kineto_verdict_text(const struct kineto_job *job, const struct kineto_verdict *verdict,
                          char *out, size_t capacity);
 
-/* The buckets of `job` as an exact plan on one link, which is what DDP does. Release with
- * dsched_plan_done. */
-DEFT_NODISCARD enum deft_status kineto_verdict_replay(const struct kineto_job *job,
-                                                      struct dsched_plan *out,
-                                                      struct deft_error *error);
-
 #endif

@@ -156,8 +156,9 @@ enum deft_status store_place_look(const char *path, int *out_exists, struct deft
     return status;
 }
 
-enum deft_status store_place_fail(const struct store_db *db, const char *path,
-                                  struct deft_error *error) {
+/* A sentence for what SQLite said of the file as a whole. */
+static enum deft_status place_fail(const struct store_db *db, const char *path,
+                                   struct deft_error *error) {
     int code = sqlite3_extended_errcode(db->handle);
     const char *text = sqlite3_errmsg(db->handle);
     switch (code & 0xff) {
@@ -195,7 +196,7 @@ enum deft_status store_place_identify(struct store_db *db, const char *path,
                      "SELECT count(*) FROM sqlite_master WHERE type = 'table'"
                      " AND name IN ('jobs', 'incarnations', 'iterations')",
                      &n_ours, NULL) != DEFT_OK) {
-        return store_place_fail(db, path, error);
+        return place_fail(db, path, error);
     }
     int is_new = version == 0 && application == 0 && n_tables == 0;
     int is_ours =
@@ -286,7 +287,7 @@ static enum deft_status place_size(struct store_db *db, const char *path, int64_
     int64_t page_bytes = 0;
     if (store_db_int(db, "PRAGMA page_count", &pages, NULL) != DEFT_OK ||
         store_db_int(db, "PRAGMA page_size", &page_bytes, NULL) != DEFT_OK) {
-        return store_place_fail(db, path, error);
+        return place_fail(db, path, error);
     }
     *out_bytes = pages * page_bytes;
     return DEFT_OK;
@@ -323,7 +324,7 @@ static enum deft_status place_check(struct store_db *db, const char *path,
     int small = n_bytes <= STORE_PLACE_CHECKED_BYTES;
     for (size_t i = small ? 0 : 1; i < (small ? 1 : sizeof(checks) / sizeof(checks[0])); i++) {
         if (sqlite3_exec(db->handle, checks[i], place_first_finding, finding, NULL) != SQLITE_OK) {
-            return store_place_fail(db, path, error);
+            return place_fail(db, path, error);
         }
     }
     (void)sqlite3_db_release_memory(db->handle); /* what the writer needs is elsewhere */
@@ -348,7 +349,7 @@ static enum deft_status place_use_log(struct store_db *db, const char *path,
                                   "PRAGMA journal_size_limit = " PLACE_LOG_BYTES ";";
     sqlite3_stmt *s = store_db_statement(db, "PRAGMA journal_mode = WAL");
     if (s == NULL || sqlite3_step(s) != SQLITE_ROW) {
-        return store_place_fail(db, path, error);
+        return place_fail(db, path, error);
     }
     if (strcmp(store_db_text(s, 0), "wal") != 0) {
         return deft_fail(error, DEFT_STORE, 0,
@@ -369,14 +370,14 @@ static enum deft_status place_use_log(struct store_db *db, const char *path,
     if (code == SQLITE_OK) {
         return place_check_length(db, path, error);
     }
-    return code == SQLITE_BUSY ? DEFT_OK : store_place_fail(db, path, error);
+    return code == SQLITE_BUSY ? DEFT_OK : place_fail(db, path, error);
 }
 
 /* A program that writes for long, or a folder that cannot be written, would stop every report. */
 static enum deft_status place_try_writing(struct store_db *db, const char *path,
                                           struct deft_error *error) {
     if (sqlite3_exec(db->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK) {
-        return store_place_fail(db, path, error);
+        return place_fail(db, path, error);
     }
     return store_db_exec(db, "ROLLBACK", error);
 }

@@ -35,10 +35,6 @@ DEFT_NODISCARD enum deft_status store_place_identify(struct store_db *db, const 
 DEFT_NODISCARD enum deft_status store_place_open(const char *path, struct store_db **out,
                                                  struct deft_error *error);
 
-/* A sentence for what SQLite said of the file as a whole. */
-enum deft_status store_place_fail(const struct store_db *db, const char *path,
-                                  struct deft_error *error);
-
 /* Makes a rename or a new file in its folder last. */
 DEFT_NODISCARD enum deft_status store_place_sync(const char *path, struct deft_error *error);
 

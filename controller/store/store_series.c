@@ -174,8 +174,9 @@ static int64_t series_smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-enum deft_status store_series_newest(struct store_db *db, int64_t incarnation, int64_t *out_newest,
-                                     struct deft_error *error) {
+/* 0 when there is none. */
+static enum deft_status series_newest(struct store_db *db, int64_t incarnation, int64_t *out_newest,
+                                      struct deft_error *error) {
     const int64_t arguments[3] = {incarnation};
     return series_int(db, "SELECT newest FROM upkeep WHERE incarnation = ?1", arguments, 0,
                       out_newest, error);
@@ -254,7 +255,7 @@ static enum deft_status series_print(struct store_db *db, int64_t incarnation,
                                      const struct store_range *range, series_print_fn print,
                                      struct json_out *out, struct deft_error *error) {
     int64_t newest = 0;
-    enum deft_status status = store_series_newest(db, incarnation, &newest, error);
+    enum deft_status status = series_newest(db, incarnation, &newest, error);
     if (status != DEFT_OK) {
         return status;
     }

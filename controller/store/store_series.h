@@ -19,9 +19,7 @@
 /* Called in the order of iterations; what it is given may begin before the range or end behind it,
  * where it comes from a roll-up. */
 typedef void (*store_series_fn)(void *context, const struct store_sums *sums);
-/* Within one read transaction. `*out_newest`: the newest iteration; 0 when there is none. */
-DEFT_NODISCARD enum deft_status store_series_newest(struct store_db *db, int64_t incarnation,
-                                                    int64_t *out_newest, struct deft_error *error);
+/* Within one read transaction. */
 DEFT_NODISCARD enum deft_status store_series_each(struct store_db *db, int64_t incarnation,
                                                   int64_t from, int64_t to, store_series_fn found,
                                                   void *context, struct deft_error *error);
