@@ -1,5 +1,6 @@
-/* Checks for a machine with GPUs, one JSON line each: gpu_check kernels|bandwidth|train|overlap.
- * `run` beside this file runs them all. Exit status 77: there is no GPU. */
+/* Checks for a machine with GPUs, one JSON line each, by the name of the first argument; those of
+ * averaged are in gpu_averaged.c. `run` beside this file runs them all. Exit status 77: there is no
+ * GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,117 +9,38 @@
 #include <deft/deft.h>
 
 #include "base/clock.h"
-#include "link/cuda_device.h"
-#include "link/link_sum.h"
+#include "gpu_averaged.h"
+#include "gpu_tools.h"
 
 #define N_SKIPPED 77
-
-struct check {
-    struct device *device;
-    const struct cuda_api *cuda;
-    uint64_t random;
-};
-
-static double next(uint64_t *random) {
-    *random ^= *random >> 12;
-    *random ^= *random << 25;
-    *random ^= *random >> 27;
-    return (double)((*random * UINT64_C(2685821657736338717)) >> 11) / 9007199254740992.0 - 0.5;
-}
-
-static size_t width(enum deft_dtype dtype) {
-    return dtype == DEFT_F64 ? 8 : dtype == DEFT_F32 ? 4 : 2;
-}
-
-static double get(enum deft_dtype dtype, const uint8_t *x, uint64_t i) {
-    float single = 0;
-    double wide = 0;
-    uint16_t half = 0;
-    switch (dtype) {
-    case DEFT_F32:
-        memcpy(&single, x + i * 4, 4);
-        return (double)single;
-    case DEFT_F64:
-        memcpy(&wide, x + i * 8, 8);
-        return wide;
-    case DEFT_F16:
-    case DEFT_BF16:
-        memcpy(&half, x + i * 2, 2);
-        return (double)(dtype == DEFT_F16 ? link_f16_to_f32(half) : link_bf16_to_f32(half));
-    }
-    return 0;
-}
-
-static void put(enum deft_dtype dtype, uint8_t *x, uint64_t i, double value) {
-    float single = (float)value;
-    uint16_t half = dtype == DEFT_F16 ? link_f32_to_f16(single) : link_f32_to_bf16(single);
-    if (dtype == DEFT_F64) {
-        memcpy(x + i * 8, &value, 8);
-    } else if (dtype == DEFT_F32) {
-        memcpy(x + i * 4, &single, 4);
-    } else {
-        memcpy(x + i * 2, &half, 2);
-    }
-}
-
-static void give_up(const char *what) {
-    (void)fprintf(stderr, "gpu_check: %s\n", what);
-    exit(1);
-}
-
-static void check_code(const struct check *check, const char *call, cudaError_t code) {
-    struct deft_error error;
-    if (code != cudaSuccess) {
-        deft_ignore(cuda_api_fail(check->cuda, call, code, &error));
-        give_up(error.text);
-    }
-}
-
-static void check_device(const struct check *check) {
-    struct deft_error error;
-    if (check->device->ops->failure(check->device, &error) != DEFT_OK) {
-        give_up(error.text);
-    }
-}
-
-static void upload(const struct check *check, void *into, const void *from, size_t n_bytes) {
-    check_code(check, "cudaMemcpyAsync",
-               check->cuda->memcpy_async(into, from, n_bytes, cudaMemcpyHostToDevice, NULL));
-    check->device->ops->settle(check->device);
-}
-
-static uint8_t *must(void *memory) {
-    if (memory == NULL) {
-        give_up("no memory");
-    }
-    return memory;
-}
 
 /* --- kernels ---------------------------------------------------------------------------------- */
 
 /* Relative to one rounding of the type; returns the largest distance found. */
-static double one_case(struct check *check, enum deft_dtype dtype, uint64_t n, int add) {
+static double one_case(struct gpu_tools *check, enum deft_dtype dtype, uint64_t n, int add) {
     static const double steps[] = {0x1p-23, 0x1p-52, 0x1p-10, 0x1p-7};
     const struct device_ops *ops = check->device->ops;
-    size_t n_bytes = n * width(dtype);
+    size_t n_bytes = n * gpu_tools_width(dtype);
     size_t room = n_bytes + 64;
-    size_t from_at = (size_t)(fabs(next(&check->random)) * 30) / width(dtype) * width(dtype);
-    size_t into_at = (size_t)(fabs(next(&check->random)) * 30) / width(dtype) * width(dtype);
-    uint8_t *from = must(malloc(room));
-    uint8_t *into = must(malloc(room));
-    uint8_t *after = must(malloc(room));
-    uint8_t *on_from = must(ops->alloc(check->device, room));
-    uint8_t *on_into = must(ops->alloc(check->device, room));
+    size_t from_at = (size_t)(fabs(gpu_tools_next(&check->random)) * 30) / gpu_tools_width(dtype) *
+                     gpu_tools_width(dtype);
+    size_t into_at = (size_t)(fabs(gpu_tools_next(&check->random)) * 30) / gpu_tools_width(dtype) *
+                     gpu_tools_width(dtype);
+    uint8_t *from = gpu_tools_must(malloc(room));
+    uint8_t *into = gpu_tools_must(malloc(room));
+    uint8_t *after = gpu_tools_must(malloc(room));
+    uint8_t *on_from = gpu_tools_must(ops->alloc(check->device, room));
+    uint8_t *on_into = gpu_tools_must(ops->alloc(check->device, room));
     double worst = 0;
     memset(into, 0x7f, room); /* NaN or huge in every type: must not be read by a copy */
     for (uint64_t i = 0; i < n; i++) {
-        put(dtype, from + from_at, i, next(&check->random));
+        gpu_tools_put(dtype, from + from_at, i, gpu_tools_next(&check->random));
         if (add) {
-            put(dtype, into + into_at, i, next(&check->random));
+            gpu_tools_put(dtype, into + into_at, i, gpu_tools_next(&check->random));
         }
     }
-    upload(check, on_from, from, room);
-    upload(check, on_into, into, room);
+    gpu_tools_upload(check, on_from, from, room);
+    gpu_tools_upload(check, on_into, into, room);
     if (add) {
         (void)ops->add(check->device, dtype, on_into + into_at, on_from + from_at, n, 0.25,
                        DEVICE_NORM_LOCAL);
@@ -127,11 +49,11 @@ static double one_case(struct check *check, enum deft_dtype dtype, uint64_t n, i
                         DEVICE_NORM_LOCAL);
     }
     ops->read(check->device, after, on_into, room);
-    check_device(check);
+    gpu_tools_check_device(check);
     for (uint64_t i = 0; i < n; i++) {
-        double before = add ? get(dtype, into + into_at, i) : 0;
-        double expected = before + 0.25 * get(dtype, from + from_at, i);
-        double off = fabs(get(dtype, after + into_at, i) - expected) /
+        double before = add ? gpu_tools_get(dtype, into + into_at, i) : 0;
+        double expected = before + 0.25 * gpu_tools_get(dtype, from + from_at, i);
+        double off = fabs(gpu_tools_get(dtype, after + into_at, i) - expected) /
                      (steps[dtype] * (fabs(before) + fabs(expected)) + 1e-7);
         worst = off > worst || isnan(off) ? off : worst;
     }
@@ -149,7 +71,7 @@ static double one_case(struct check *check, enum deft_dtype dtype, uint64_t n, i
 }
 
 /* The squared norms of all passes since the last call, from the device. */
-static double collect(const struct check *check) {
+static double collect(const struct gpu_tools *check) {
     struct device_figures figures = {.norms = {NAN, NAN}};
     struct device_figures rest;
     int64_t until_ns = clock_monotonic_ns() + INT64_C(5000000000);
@@ -164,17 +86,17 @@ static double collect(const struct check *check) {
     return figures.norms[DEVICE_NORM_LOCAL];
 }
 
-static double norm_off(struct check *check, enum deft_dtype dtype, uint64_t n) {
+static double norm_off(struct gpu_tools *check, enum deft_dtype dtype, uint64_t n) {
     const struct device_ops *ops = check->device->ops;
-    size_t n_bytes = n * width(dtype);
-    uint8_t *x = must(malloc(n_bytes));
-    uint8_t *on = must(ops->alloc(check->device, n_bytes));
+    size_t n_bytes = n * gpu_tools_width(dtype);
+    uint8_t *x = gpu_tools_must(malloc(n_bytes));
+    uint8_t *on = gpu_tools_must(ops->alloc(check->device, n_bytes));
     double expected = 0;
     for (uint64_t i = 0; i < n; i++) {
-        put(dtype, x, i, next(&check->random));
-        expected += get(dtype, x, i) * get(dtype, x, i);
+        gpu_tools_put(dtype, x, i, gpu_tools_next(&check->random));
+        expected += gpu_tools_get(dtype, x, i) * gpu_tools_get(dtype, x, i);
     }
-    upload(check, on, x, n_bytes);
+    gpu_tools_upload(check, on, x, n_bytes);
     (void)collect(check);
     (void)ops->norm(check->device, dtype, on, n, DEVICE_NORM_LOCAL);
     ops->settle(check->device);
@@ -184,7 +106,7 @@ static double norm_off(struct check *check, enum deft_dtype dtype, uint64_t n) {
     return fabs(found - expected) / expected;
 }
 
-static int check_kernels(struct check *check) {
+static int check_kernels(struct gpu_tools *check) {
     static const uint64_t sizes[] = {1, 7, 255, 4096, 65537, 3000001};
     double worst = 0;
     double worst_norm = 0;
@@ -210,49 +132,37 @@ static int check_kernels(struct check *check) {
 
 /* --- bandwidth -------------------------------------------------------------------------------- */
 
-static double time_passes(struct check *check, float *into, const float *from, uint64_t n,
-                          int add) {
-    enum { REPEATS = 20 };
-    cudaEvent_t begin = NULL;
-    cudaEvent_t end = NULL;
-    float ms = 0;
-    check_code(check, "cudaEventCreate", check->cuda->event_create_with_flags(&begin, 0));
-    check_code(check, "cudaEventCreate", check->cuda->event_create_with_flags(&end, 0));
-    for (int i = -3; i < REPEATS; i++) {
-        if (i == 0) {
-            check_code(check, "cudaEventRecord", check->cuda->event_record(begin, NULL));
-        }
-        if (add) {
-            (void)check->device->ops->add(check->device, DEFT_F32, into, from, n, 0.5,
-                                          DEVICE_NORM_LOCAL);
-        } else {
-            check->device->ops->move(check->device, into, from, n * sizeof(float));
-        }
-    }
-    check_code(check, "cudaEventRecord", check->cuda->event_record(end, NULL));
-    check_code(check, "cudaEventSynchronize", check->cuda->event_synchronize(end));
-    check_code(check, "cudaEventElapsedTime", check->cuda->event_elapsed_time(&ms, begin, end));
-    check_device(check);
-    (void)check->cuda->event_destroy(begin);
-    (void)check->cuda->event_destroy(end);
-    return (double)ms / REPEATS / 1e3;
+struct passes {
+    struct gpu_tools *check;
+    uint8_t *into;
+    uint8_t *from;
+    uint64_t n;
+};
+
+static void run_move(const void *context) {
+    const struct passes *on = context;
+    on->check->device->ops->move(on->check->device, on->into, on->from, on->n * sizeof(float));
 }
 
-static int check_bandwidth(struct check *check) {
-    uint64_t n = UINT64_C(64) << 20;
-    float *into =
-        (float *)(void *)must(check->device->ops->alloc(check->device, n * sizeof(float)));
-    float *from =
-        (float *)(void *)must(check->device->ops->alloc(check->device, n * sizeof(float)));
-    double bytes = (double)n * sizeof(float);
-    double copy = 2 * bytes / time_passes(check, into, from, n, 0);
-    double add = 3 * bytes / time_passes(check, into, from, n, 1);
+static void run_add(const void *context) {
+    const struct passes *on = context;
+    (void)on->check->device->ops->add(on->check->device, DEFT_F32, on->into, on->from, on->n, 0.5,
+                                      DEVICE_NORM_LOCAL);
+}
+
+static int check_bandwidth(struct gpu_tools *check) {
+    struct passes on = {.check = check, .n = UINT64_C(64) << 20};
+    double bytes = (double)on.n * sizeof(float);
+    on.into = gpu_tools_must(check->device->ops->alloc(check->device, on.n * sizeof(float)));
+    on.from = gpu_tools_must(check->device->ops->alloc(check->device, on.n * sizeof(float)));
+    double copy = 2 * bytes / gpu_tools_time_s(check, run_move, &on);
+    double add = 3 * bytes / gpu_tools_time_s(check, run_add, &on);
     int passed = add >= 0.9 * copy;
     (void)printf("{\"check\": \"bandwidth\", \"passed\": %s, \"copy_bytes_per_s\": %.4g, "
                  "\"accumulate_bytes_per_s\": %.4g, \"ratio\": %.3f}\n",
                  passed ? "true" : "false", copy, add, add / copy);
-    check->device->ops->release(check->device, into);
-    check->device->ops->release(check->device, from);
+    check->device->ops->release(check->device, on.into);
+    check->device->ops->release(check->device, on.from);
     return passed ? 0 : 1;
 }
 
@@ -261,7 +171,7 @@ static int check_bandwidth(struct check *check) {
 #define TRAIN_TENSORS 24u
 
 struct train {
-    struct check *check;
+    struct gpu_tools *check;
     struct deft_runtime *rt;
     uint64_t n; /* elements per tensor */
     float *host;
@@ -274,7 +184,7 @@ struct train {
 
 static void must_be_ok(enum deft_status status, const struct deft_error *error) {
     if (status != DEFT_OK) {
-        give_up(error->text);
+        gpu_tools_give_up(error->text);
     }
 }
 
@@ -286,19 +196,19 @@ static float value_of(int32_t rank, uint32_t tensor, uint64_t iteration) {
 static void set_up(struct train *train, const struct deft_options *options) {
     struct deft_error error = {.text = ""};
     must_be_ok(deft_open(options, &train->rt, &error), &error);
-    train->host = (float *)(void *)must(malloc(train->n * sizeof(float)));
+    train->host = (float *)(void *)gpu_tools_must(malloc(train->n * sizeof(float)));
     for (uint32_t t = 0; t < TRAIN_TENSORS; t++) {
         char name[32];
         uint32_t id = 0;
         (void)snprintf(name, sizeof(name), "tensor %u", t);
         struct deft_tensor tensor = {.name = name, .elements = train->n, .dtype = DEFT_F32};
         must_be_ok(deft_tensor_add(train->rt, &tensor, &id, &error), &error);
-        train->gradient[t] = (float *)(void *)must(
+        train->gradient[t] = (float *)(void *)gpu_tools_must(
             train->check->device->ops->alloc(train->check->device, train->n * sizeof(float)));
     }
     must_be_ok(deft_commit(train->rt, &error), &error);
     if (deft_notice(train->rt)[0] != '\0') {
-        give_up(deft_notice(train->rt));
+        gpu_tools_give_up(deft_notice(train->rt));
     }
 }
 
@@ -307,22 +217,23 @@ static void compute(const struct train *train, uint32_t tensor) {
     const cudaEvent_t *marks = train->marks[tensor];
     const struct cuda_api *cuda = train->check->cuda;
     if (marks[0] != NULL) {
-        check_code(train->check, "cudaEventRecord", cuda->event_record(marks[0], NULL));
+        gpu_tools_check_code(train->check, "cudaEventRecord", cuda->event_record(marks[0], NULL));
     }
     for (int i = 0; i < train->n_passes; i++) {
         train->check->device->ops->scale(train->check->device, DEFT_F32, train->busy, train->n,
                                          1.0);
     }
     if (marks[1] != NULL) {
-        check_code(train->check, "cudaEventRecord", cuda->event_record(marks[1], NULL));
+        gpu_tools_check_code(train->check, "cudaEventRecord", cuda->event_record(marks[1], NULL));
     }
 }
 
 static void make_marks(struct train *train) {
     for (uint32_t t = 0; t < TRAIN_TENSORS; t++) {
         for (int end = 0; end < 2; end++) {
-            check_code(train->check, "cudaEventCreate",
-                       train->check->cuda->event_create_with_flags(&train->marks[t][end], 0));
+            gpu_tools_check_code(
+                train->check, "cudaEventCreate",
+                train->check->cuda->event_create_with_flags(&train->marks[t][end], 0));
         }
     }
 }
@@ -341,7 +252,7 @@ static void read_marks(struct train *train) {
     train->check->device->ops->settle(train->check->device);
     for (uint32_t t = 0; t < TRAIN_TENSORS; t++) {
         float ms = 0;
-        check_code(
+        gpu_tools_check_code(
             train->check, "cudaEventElapsedTime",
             train->check->cuda->event_elapsed_time(&ms, train->marks[t][0], train->marks[t][1]));
         train->compute_ms += (double)ms;
@@ -362,10 +273,11 @@ static int iterate(struct train *train, const struct deft_options *options, uint
             for (uint64_t i = 0; i < train->n; i++) {
                 train->host[i] = value_of(options->rank, t, iteration);
             }
-            upload(train->check, train->gradient[t], train->host, train->n * sizeof(float));
+            gpu_tools_upload(train->check, train->gradient[t], train->host,
+                             train->n * sizeof(float));
         }
         if (deft_grad_ready(train->rt, t, train->gradient[t]) != DEFT_OK) {
-            give_up("a gradient was refused");
+            gpu_tools_give_up("a gradient was refused");
         }
     }
     do {
@@ -402,7 +314,7 @@ static void read_options(struct deft_options *out, const char *links) {
     out->write_back = 1;
 }
 
-static int check_train(struct check *check, const char *links) {
+static int check_train(struct gpu_tools *check, const char *links) {
     struct train train = {.check = check, .n = 100003};
     struct deft_options options;
     int is_right = 1;
@@ -466,14 +378,14 @@ static double contention(struct train *train, const struct deft_options *options
     return train->compute_ms / alone_ms;
 }
 
-static int check_overlap(struct check *check) {
+static int check_overlap(struct gpu_tools *check) {
     struct train train = {.check = check, .n = UINT64_C(4) << 20};
     struct deft_options options;
     struct deft_stats stats;
     read_options(&options, "nccl");
     set_up(&train, &options);
-    train.busy =
-        (float *)(void *)must(check->device->ops->alloc(check->device, train.n * sizeof(float)));
+    train.busy = (float *)(void *)gpu_tools_must(
+        check->device->ops->alloc(check->device, train.n * sizeof(float)));
     double alone_s = time_iterations(&train, &options);
     train.n_passes = 40;
     double compute_s = time_compute(&train);
@@ -493,7 +405,7 @@ static int check_overlap(struct check *check) {
 }
 
 int main(int argc, char **argv) {
-    struct check check = {.random = 20261130u};
+    struct gpu_tools check = {.random = 20261130u};
     struct deft_error error = {.text = ""};
     const char *device = getenv("DEFT_DEVICE");
     const char *colon = device != NULL ? strchr(device, ':') : NULL;
@@ -511,15 +423,22 @@ int main(int argc, char **argv) {
         status = check_bandwidth(&check);
     } else if (strcmp(name, "train") == 0) {
         status = check_train(&check, argc > 2 ? argv[2] : "nccl");
+    } else if (strcmp(name, "averaged_kernels") == 0) {
+        status = gpu_averaged_kernels(&check);
+    } else if (strcmp(name, "averaged_bandwidth") == 0) {
+        status = gpu_averaged_bandwidth(&check);
+    } else if (strcmp(name, "averaged_train") == 0) {
+        status = gpu_averaged_train(&check, argc > 2 ? argv[2] : "nccl");
     } else if (strcmp(name, "overlap") == 0) {
         status = check_overlap(&check);
     } else if (strcmp(name, "count") == 0) {
         int count = 0;
-        check_code(&check, "cudaGetDeviceCount", check.cuda->get_device_count(&count));
+        gpu_tools_check_code(&check, "cudaGetDeviceCount", check.cuda->get_device_count(&count));
         (void)printf("%d\n", count);
         status = 0;
     } else {
-        (void)fprintf(stderr, "gpu_check: expected kernels, bandwidth, train [LINKS], overlap or "
+        (void)fprintf(stderr, "gpu_check: expected kernels, bandwidth, train [LINKS], overlap, "
+                              "averaged_kernels, averaged_bandwidth, averaged_train [LINKS] or "
                               "count\n");
     }
     return status;
