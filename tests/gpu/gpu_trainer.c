@@ -180,9 +180,15 @@ static void train_on(const char *device, const char *links, struct run *run, str
 
 /* --- both ways -------------------------------------------------------------------------------- */
 
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
 static void check_equal(const struct mlp *mlp, const float *a, const float *b, const char *what) {
     for (uint64_t i = 0; i < mlp->n_parameters; i++) {
-        if (memcmp(&a[i], &b[i], sizeof(a[i])) != 0) {
+        if (bits_of(a[i]) != bits_of(b[i])) {
             fail_msg("%s, element %llu: %.9g on the device, %.9g on the host", what,
                      (unsigned long long)i, (double)a[i], (double)b[i]);
         }
