@@ -10,7 +10,8 @@ struct json_scan {
     size_t n_bytes;
     size_t at;
     unsigned depth;
-    unsigned max_depth;
+    size_t n_values;
+    const struct json_scan_limits *limits;
     const char *wrong; /* what was wrong at `at` */
 };
 
@@ -194,7 +195,7 @@ static int json_scan_item(struct json_scan *s, int is_object) {
 
 static int json_scan_container(struct json_scan *s, int is_object) {
     const int end = is_object ? '}' : ']';
-    if (s->depth >= s->max_depth) {
+    if (s->depth >= s->limits->max_depth) {
         return json_scan_refuse(s, "the nesting is too deep");
     }
     s->depth++;
@@ -222,6 +223,9 @@ static int json_scan_container(struct json_scan *s, int is_object) {
 }
 
 static int json_scan_value(struct json_scan *s) {
+    if (s->n_values++ == s->limits->max_values) {
+        return json_scan_refuse(s, "there are too many values");
+    }
     switch (json_scan_peek(s)) {
     case '{':
         return json_scan_container(s, 1);
@@ -246,9 +250,9 @@ static int json_scan_value(struct json_scan *s) {
     return json_scan_refuse(s, "a value was expected");
 }
 
-enum deft_status json_scan(const char *text, size_t n_bytes, unsigned max_depth,
+enum deft_status json_scan(const char *text, size_t n_bytes, const struct json_scan_limits *limits,
                            struct deft_error *error) {
-    struct json_scan s = {.text = text, .n_bytes = n_bytes, .max_depth = max_depth};
+    struct json_scan s = {.text = text, .n_bytes = n_bytes, .limits = limits};
     json_scan_space(&s);
     if (json_scan_value(&s)) {
         json_scan_space(&s);

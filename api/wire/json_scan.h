@@ -6,9 +6,14 @@
 
 #include <deft/status.h>
 
-/* DEFT_OK when `text` is exactly one RFC 8259 value with white space around it, nested at most
- * `max_depth` deep, in UTF-8, without NUL characters, raw or escaped. */
-DEFT_NODISCARD enum deft_status json_scan(const char *text, size_t n_bytes, unsigned max_depth,
+struct json_scan_limits {
+    unsigned max_depth; /* of nesting */
+    size_t max_values;  /* objects, arrays and what is in them, keys left out */
+};
+/* DEFT_OK when `text` is exactly one RFC 8259 value with white space around it, within the limits,
+ * in UTF-8, without NUL characters, raw or escaped. DEFT_INVALID otherwise. */
+DEFT_NODISCARD enum deft_status json_scan(const char *text, size_t n_bytes,
+                                          const struct json_scan_limits *limits,
                                           struct deft_error *error);
 
 #endif

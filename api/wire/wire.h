@@ -30,6 +30,11 @@
 #define WIRE_MAX_BODY_BYTES (8u << 20)
 /* No message of ours nests deeper than 6; the bound keeps hostile input off the stack. */
 #define WIRE_MAX_DEPTH 32u
+/* Values of a message that is read. Each takes some 80 bytes while it is, as much as forty of the
+ * shortest take in the text, and packed those take next to nothing. That report has a million. */
+#define WIRE_MAX_VALUES (1u << 20)
+/* The largest legal plan has two million, and comes from a controller. */
+#define WIRE_MAX_PLAN_VALUES (1u << 22)
 
 /* --- profile: deft.profile/1, the files of design/scheduling.md ------------------------------ */
 DEFT_NODISCARD enum deft_status wire_profile_decode(const char *text, size_t n_bytes,

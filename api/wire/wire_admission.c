@@ -64,7 +64,8 @@ enum deft_status wire_admission_decode(const char *text, size_t n_bytes,
         return deft_fail(error, DEFT_LIMIT, 0, "the review has %zu bytes, at most %zu are allowed",
                          n_bytes, WIRE_ADMISSION_BYTES);
     }
-    enum deft_status status = json_scan(text, n_bytes, WIRE_MAX_DEPTH, error);
+    const struct json_scan_limits limits = {WIRE_MAX_DEPTH, WIRE_MAX_VALUES};
+    enum deft_status status = json_scan(text, n_bytes, &limits, error);
     if (status != DEFT_OK) {
         return status;
     }

@@ -19,7 +19,7 @@ static const struct wire_field event_fields[] = {
     WIRE_ROW_REAL(struct event_message, max_grad_sq, "max_grad_sq"),
 };
 static const struct wire_shape event_shape =
-    WIRE_SHAPE(struct event_message, event_fields, WIRE_KEYED);
+    WIRE_SHAPE_OF(struct event_message, event_fields, WIRE_KEYED, WIRE_MAX_PLAN_VALUES);
 
 void wire_plan_event_done(struct wire_plan_event *event) {
     if (event != NULL) {

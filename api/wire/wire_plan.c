@@ -54,7 +54,7 @@ static const struct wire_field plan_fields[] = {
     WIRE_ROW_TEXT(struct wire_plan_message, hash, "hash", 0),
 };
 const struct wire_shape wire_plan_shape =
-    WIRE_SHAPE(struct wire_plan_message, plan_fields, WIRE_KEYED);
+    WIRE_SHAPE_OF(struct wire_plan_message, plan_fields, WIRE_KEYED, WIRE_MAX_PLAN_VALUES);
 
 static enum deft_status plan_fill(const struct wire_plan_message *message, struct dsched_plan *plan,
                                   struct deft_error *error) {

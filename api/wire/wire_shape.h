@@ -57,12 +57,14 @@ struct wire_shape {
     size_t n_fields;
     size_t size_bytes;
     enum wire_layout layout;
+    size_t max_values; /* of a message that is read */
 };
 
 #define WIRE_N(array) (sizeof(array) / sizeof((array)[0]))
-#define WIRE_SHAPE(T, table, place)                                                                \
-    { (table), WIRE_N(table), sizeof(T), (place) }
-#define WIRE_MEMBER(T, m) .offset = offsetof(T, m), .size = sizeof(((T *)NULL)->m)
+#define WIRE_SHAPE_OF(T, table, place, most)                                                       \
+    { (table), WIRE_N(table), sizeof(T), (place), (most) }
+#define WIRE_SHAPE(T, table, place) WIRE_SHAPE_OF(T, table, place, WIRE_MAX_VALUES)
+#define WIRE_MEMBER(T, m)           .offset = offsetof(T, m), .size = sizeof(((T *)NULL)->m)
 
 #define WIRE_ROW_UINT(T, m, name, need, low, high)                                                 \
     {                                                                                              \

@@ -378,13 +378,14 @@ enum deft_status wire_shape_decode(const struct wire_shape *shape, const char *w
                                    const char *text, size_t n_bytes, void *out,
                                    struct deft_error *error) {
     struct read_state state = {.what = what, .error = error};
+    const struct json_scan_limits limits = {WIRE_MAX_DEPTH, shape->max_values};
     void *value = NULL;
     cJSON *root = NULL;
     if (n_bytes > WIRE_MAX_BODY_BYTES) {
         return deft_fail(error, DEFT_LIMIT, 0, "%s has %zu bytes, but at most %u are allowed", what,
                          n_bytes, WIRE_MAX_BODY_BYTES);
     }
-    enum deft_status status = json_scan(text, n_bytes, WIRE_MAX_DEPTH, error);
+    enum deft_status status = json_scan(text, n_bytes, &limits, error);
     if (status != DEFT_OK) {
         return status;
     }

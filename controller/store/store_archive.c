@@ -11,6 +11,8 @@
 /* Read at a time. */
 #define ARCHIVE_PIECE_BYTES 65536
 
+const struct json_scan_limits store_archive_limits = {.max_depth = 4, .max_values = SIZE_MAX};
+
 #define ARCHIVE_OF_JOB(table, order)                                                               \
     "SELECT t.* FROM incarnations i JOIN " table                                                   \
     " t ON t.incarnation = i.id WHERE i.job = ?1 ORDER BY i.id, " order

@@ -12,15 +12,19 @@
 
 #include <deft/status.h>
 
+#include "wire/json_scan.h"
+
 #define STORE_ARCHIVE_SCHEMA "deft.job-archive/1"
 /* A registration has up to 8 MiB, a decision's solve about as much. */
 #define STORE_ARCHIVE_MAX_LINE ((size_t)64 << 20)
 /* Rows of a line. */
 #define STORE_ARCHIVE_LINE_BYTES ((size_t)64 << 10)
-#define STORE_ARCHIVE_MAX_DEPTH  4u
 #define STORE_ARCHIVE_N_TABLES   14u
 /* With those of earlier databases, which only an import sees. */
 #define STORE_ARCHIVE_N_KNOWN 15u
+
+/* Of a line. It is read as it lies there, whatever number of values it has. */
+extern const struct json_scan_limits store_archive_limits;
 
 /* In the order in which they are written; what others refer to comes first. */
 struct store_archive_table {

@@ -13,7 +13,6 @@
 #include "store/store_bind.h"
 #include "store/store_earlier.h"
 #include "store/store_place.h"
-#include "wire/json_scan.h"
 
 #define IMPORT_MAX_COLUMNS 48u
 /* Rows of a transaction: what fails or is interrupted in between is removed by upkeep. */
@@ -365,7 +364,7 @@ static enum deft_status import_head(struct import *import, struct deft_error *er
         return status;
     }
     cursor.at = import->reader.line;
-    if (!more || json_scan(cursor.at, n, STORE_ARCHIVE_MAX_DEPTH, NULL) != DEFT_OK ||
+    if (!more || json_scan(cursor.at, n, &store_archive_limits, NULL) != DEFT_OK ||
         !store_archive_enter(&cursor, '{')) {
         return import_wrong(import, "there is no line of JSON", error);
     }
@@ -422,7 +421,7 @@ static enum deft_status import_one_line(struct import *import, size_t n, struct 
     struct deft_error why = {0};
     const char *key = NULL;
     char table[64] = "";
-    enum deft_status status = json_scan(cursor.at, n, STORE_ARCHIVE_MAX_DEPTH, &why);
+    enum deft_status status = json_scan(cursor.at, n, &store_archive_limits, &why);
     if (status != DEFT_OK || !store_archive_enter(&cursor, '{')) {
         return import_wrong(import, status != DEFT_OK ? why.text : "an object was expected", error);
     }

@@ -10,7 +10,8 @@
 
 static void fuzz_json(enum deft_status status, const char *text, const char *what) {
     fuzzing_require(status == DEFT_OK, "there is memory");
-    fuzzing_require(json_scan(text, strlen(text), FUZZ_DEPTH, NULL) == DEFT_OK, what);
+    const struct json_scan_limits limits = {FUZZ_DEPTH, SIZE_MAX};
+    fuzzing_require(json_scan(text, strlen(text), &limits, NULL) == DEFT_OK, what);
 }
 
 static void fuzz_verdict(const struct inject_verdict *verdict) {

@@ -118,6 +118,33 @@ static void rows_are_numbered(void **unused) {
     }
 }
 
+/* `n` zeros beside what a report must have: with those around them four values more. */
+static char *report_of_zeros(size_t n) {
+    static const char head[] = "{\"agent\":\"a\",\"seq\":1,\"zeros\":[";
+    char *text = malloc(sizeof(head) + 2 * n + 2);
+    assert_non_null(text);
+    memcpy(text, head, sizeof(head) - 1);
+    char *at = text + sizeof(head) - 1;
+    for (size_t i = 0; i < n; i++) {
+        *at++ = '0';
+        *at++ = ',';
+    }
+    memcpy(at - 1, "]}", 3);
+    return text;
+}
+
+static void few_bytes_do_not_become_many_values(void **unused) {
+    struct wire_report report = {0};
+    (void)unused;
+    char *text = report_of_zeros(WIRE_MAX_VALUES - 4);
+    assert_int_equal(wire_report_decode(text, strlen(text), &report, NULL), DEFT_OK);
+    wire_report_done(&report);
+    free(text);
+    text = report_of_zeros(WIRE_MAX_VALUES - 3);
+    refuse_report(text, strlen(text), "there are too many values");
+    free(text);
+}
+
 static void limits_are_hit(void **unused) {
     char text[4096];
     size_t n = 0;
@@ -393,6 +420,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(malformed_json_is_refused),
     cmocka_unit_test(wrong_fields_are_named),
     cmocka_unit_test(rows_are_numbered),
+    cmocka_unit_test(few_bytes_do_not_become_many_values),
     cmocka_unit_test(limits_are_hit),
     cmocka_unit_test(encoders_refuse_what_decoders_would),
     cmocka_unit_test(unknown_keys_and_absent_ones_are_fine),
