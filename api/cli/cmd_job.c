@@ -130,7 +130,7 @@ static void cmd_job_print(const struct wire_job *job) {
                  job->user);
     (void)printf("%-12s %s, mode %s, tuner %s\n", "state", job->state, job->mode,
                  job->phase[0] != '\0' ? job->phase : "idle");
-    if (job->status[0] != '\0') {
+    if (job->status[0] != '\0' && strcmp(job->state, "running") == 0) {
         (void)printf("%-12s %s\n", "status", job->status);
     }
     (void)printf("%-12s %u", "ranks", job->n_ranks);

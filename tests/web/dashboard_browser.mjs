@@ -130,6 +130,10 @@ async function pages(browser) {
         }
       }
     }
+    // The way back to exact was not predicted: no figure may say that it was.
+    await go(page, job("back", "/plan"));
+    const told = await page.evaluate(() => document.querySelector(".figures").innerText);
+    check(/it was not solved for/.test(told) && /Updates per step\s*–/.test(told), told);
     await page.context().close();
   }
 }

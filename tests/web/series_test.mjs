@@ -6,6 +6,7 @@ import { csv, plainName } from "../../api/web/dashboard/src/web_elements.js";
 import {
   commonGain, gainsNothing, leftOnTable, lossBand, savedHours, withGaps,
 } from "../../api/web/dashboard/src/web_series.js";
+import { exposedShare } from "../../api/web/dashboard/src/web_units.js";
 
 const ROUNDS = 300;
 const WEEK_H = 168;
@@ -159,7 +160,17 @@ function filesHoldWhatWasPutIn() {
   assert.equal(plainName("\u202e"), "_");
 }
 
-for (const test of [holesAreWhereIterationsAreMissing, bandsAreOfWhatIsAround,
+function sharesAreShares() {
+  assert.equal(exposedShare({ step_ns: 0, exposed_ns: 5 }), null);
+  for (let round = 0; round < ROUNDS; round++) {
+    const point = { step_ns: 1 + random(1000), exposed_ns: random(2000) };
+    const share = exposedShare(point);
+    assert.ok(share >= 0 && share <= 1, `${share}`);
+    assert.ok(share === 1 || Math.abs(share * point.step_ns - point.exposed_ns) < 1e-9);
+  }
+}
+
+for (const test of [sharesAreShares, holesAreWhereIterationsAreMissing, bandsAreOfWhatIsAround,
                     hoursAreAtMostThoseOfTheWeek, jobsAreCountedOnce, filesHoldWhatWasPutIn]) {
   test();
   console.log(`${test.name}: fine`);

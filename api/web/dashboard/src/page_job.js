@@ -50,7 +50,8 @@ function headFigures(job) {
     ["Left on the table", times(left), left ? "predicted, not measured" : "in mode observe only"],
     ["Step", time(job.step_ns)],
     ["Step under exact", time(job.exact_step_ns)],
-    ["Step, predicted", time(job.predicted_step_ns)],
+    ["Step, predicted", time(job.predicted_step_ns),
+     job.predicted_step_ns > 0 && !isTuned(job) ? "of the plan found last" : null],
     ["Coverage rate", ratio(job.coverage),
      "communication over compute"],
     ["Update rule", job.rule || "exact",
@@ -113,7 +114,8 @@ class JobPage {
       this.head.replaceChildren(jobHead(job, "job"));
     }
     this.head.querySelector("p").textContent = jobAbout(job);
-    this.status.textContent = job.status || job.decision || "";
+    // What comes next is of no use to a job that has ended.
+    this.status.textContent = (job.state === "running" && job.status) || job.decision || "";
     this.figures.replaceChildren(headFigures(job));
     this.actions.update(job);
     this.refresh();

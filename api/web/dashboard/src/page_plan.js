@@ -61,7 +61,8 @@ function comparison(predicted, measured) {
   return h("section", { class: "lanes" }, h("h2", {}, "A step, predicted over measured"),
     rows.map(([name, stages]) => h("div", { class: "stage-row" }, h("span", {}, name),
                                    stageBar(stages, longest))),
-    measured === null ? note("No iteration of this plan has been reported yet.") : null,
+    note(measured === null ? "No iteration of this plan has been reported yet."
+      : "Of each stage the slowest rank in it, so that the sum may be more than the step."),
     table("A step by stages", [["Step", false], ...STAGES.map(([, text]) => [text, true]),
                                ["Sum", true]],
       rows.map(([name, stages]) => [name, ...STAGES.map(([stage]) => span(stages[stage])),
@@ -71,21 +72,22 @@ function comparison(predicted, measured) {
 function planFigures(plan) {
   const forecast = plan.plan.forecast;
   const measured = plan.measured;
+  const isPredicted = forecast.step_ns > 0;
   const slowness = measured.step_ns > 0 && forecast.step_ns > 0
     ? measured.step_ns / forecast.step_ns : null;
   return figures([
     ["Update rule", plan.plan.rule],
-    ["Step, predicted", time(forecast.step_ns)],
+    ["Step, predicted", time(forecast.step_ns), isPredicted ? null : "it was not solved for"],
     ["Step, measured", measured.n_iterations > 0 ? time(measured.step_ns) : "–",
      measured.n_iterations > 0 ? `${number(measured.n_iterations)} iterations` : "none yet"],
     ["Measured over predicted", times(slowness)],
-    ["Exposed, predicted", span(forecast.exposed_ns)],
+    ["Exposed, predicted", isPredicted ? span(forecast.exposed_ns) : "–"],
     ["Exposed, measured", measured.n_iterations > 0 ? span(measured.exposed_ns) : "–"],
     ["Coverage rate", plan.solution ? ratio(plan.solution.coverage) : "–"],
-    ["Updates per step", number(forecast.updates_per_step, 3)],
-    ["Delay, mean", isKnown(forecast.mean_delay_steps)
+    ["Updates per step", isPredicted ? number(forecast.updates_per_step, 3) : "–"],
+    ["Delay, mean", isPredicted && isKnown(forecast.mean_delay_steps)
       ? `${number(forecast.mean_delay_steps, 2)} steps` : "–"],
-    ["Pending memory", bytes(forecast.pending_bytes)],
+    ["Pending memory", isPredicted ? bytes(forecast.pending_bytes) : "–"],
     ["Made", moment(plan.created_at)],
   ]);
 }

@@ -59,7 +59,8 @@ export function moment(text) {
     ? at.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" }) : NONE;
 }
 
-// The share of a step that is waited for communication.
+// The share of a step that is waited for communication. A drain waits behind the step, maybe for
+// longer than that took.
 export function exposedShare(point) {
-  return point.step_ns > 0 ? point.exposed_ns / point.step_ns : null;
+  return point.step_ns > 0 ? Math.min(1, point.exposed_ns / point.step_ns) : null;
 }
