@@ -9,6 +9,8 @@ import deft.torch
 import ranks
 from deft import errors
 from deft.torch import devices
+from deft.torch.noise import Noise
+from deft.torch.states import States
 
 
 class FullyShardedDataParallel(torch.nn.Linear):
@@ -29,13 +31,17 @@ class Stream:
 
 
 class Runtime:
-    """Notes which stream it was told."""
+    """Notes which streams and optimizer states it was told."""
 
     def __init__(self):
         self.streams = []
+        self.states = []
 
     def stream(self, handle):
         self.streams.append(handle)
+
+    def state_add(self, _address, elements, _dtype):
+        self.states.append(elements)
 
 
 def wrapped(model):
@@ -76,6 +82,24 @@ class Devices(unittest.TestCase):
         with mock.patch("torch.cuda.is_current_stream_capturing", return_value=True):
             with self.assertRaisesRegex(errors.WrongUse, "captured into a CUDA graph"):
                 devices.follow(Runtime(), torch.device("cuda:0"))
+
+    def test_state_beside_its_parameter_is_shared(self):
+        parameter = torch.nn.Parameter(torch.zeros(5, device="meta"))  # neither has memory here
+        optimizer = torch.optim.AdamW([parameter])
+        optimizer.state[parameter] = {"step": torch.tensor(1.0),
+                                      "exp_avg": torch.zeros(5, device="meta"),
+                                      "kept_on_the_host": torch.zeros(3)}
+        runtime = Runtime()
+        States(runtime, optimizer, []).register()
+        self.assertEqual(runtime.states, [5])
+
+    def test_samples_stay_on_the_device(self):
+        used, unused = (torch.nn.Parameter(torch.zeros(5, device="meta")) for _ in range(2))
+        optimizer = torch.optim.AdamW([used, unused])
+        used.grad = torch.zeros(5, device="meta")
+        optimizer.state[used] = {"exp_avg_sq": torch.zeros(5, device="meta")}
+        sample = Noise(Runtime(), optimizer, 2, "noise")._take_sample()
+        self.assertEqual((sample.device.type, sample.numel()), ("meta", 10))
 
     def test_host_memory_is_seen_where_it_is(self):
         for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):

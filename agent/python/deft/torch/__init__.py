@@ -180,8 +180,6 @@ def wrap(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *,
     named = _check(model, optimizer, rules, delayed_lr_rule, averaged_lr_rule)
     device = devices.device_of(named)
     library = native.load()
-    if device.type != "cpu":
-        rules = tuple(rule for rule in rules if rule != "averaged")
     only_exact = _only_exact(model, optimizer, find_unused_parameters)
     options = _options(library, optimizer, _capabilities(optimizer, rules, only_exact), batch_size)
     options.device = devices.option_of(device)

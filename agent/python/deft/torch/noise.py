@@ -36,6 +36,7 @@ from deft import native
 from deft.torch import lr_rule
 
 RULES = ("noise", "none")
+HOST = torch.device("cpu")
 
 # Sampling costs no pass over the gradients, an average waits for a link that may be busy. One
 # sample tells as much of rho as one batch does, about 10 %; eight of them, twice, 3 %.
@@ -57,8 +58,8 @@ def is_averaged(n_own: int) -> bool:
     return n_own % AVERAGE_EVERY == 0 or _is_early(n_own)
 
 
-def _zeros(n: int) -> torch.Tensor:
-    return torch.zeros(n, dtype=torch.float32, device="cpu")  # whatever the program's defaults are
+def _zeros(n: int, device: torch.device = HOST) -> torch.Tensor:
+    return torch.zeros(n, dtype=torch.float32, device=device)  # whatever the program's defaults are
 
 
 class Noise:
@@ -120,7 +121,9 @@ class Noise:
                                  _zeros(sum(len(part) for _, part in self._sampled())))
             self._n_sampled += 1
         if is_averaged(self._n_own):
-            self._average(torch.cat(self._samples), self._is_whole)
+            # From a device only here, where an average waits anyway.
+            self._average(torch.cat([sample.to(HOST) for sample in self._samples]),
+                          self._is_whole)
             self._samples, self._is_whole = [], True
 
     def _average(self, own: torch.Tensor, is_whole: bool) -> None:
@@ -159,12 +162,12 @@ class Noise:
             at = (at - parameter.numel()) % stride
 
     def _take_sample(self) -> torch.Tensor:
-        """u of the elements that take part this time, f32."""
+        """u of the elements that take part this time, f32, where the parameters are."""
         parts = []
         for parameter, part in self._sampled():
             state = self._optimizer.state.get(parameter, {})
             if parameter.grad is None or "exp_avg_sq" not in state:
-                parts.append(_zeros(len(part)))
+                parts.append(_zeros(len(part), parameter.device))
                 continue
             at = slice(part.start, part.stop, part.step)
             root = state["exp_avg_sq"].reshape(-1)[at].float().sqrt()

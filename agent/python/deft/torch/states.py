@@ -31,7 +31,7 @@ class States:
                     place = (parameter, key)
                     if (key == "step" or place in self._registered or not torch.is_tensor(value)
                             or value.dtype not in DTYPES or value.numel() == 0
-                            or value.device.type != "cpu" or not is_dense(value)):
+                            or value.device != parameter.device or not is_dense(value)):
                         continue
                     self._runtime.state_add(value.data_ptr(), value.numel(), DTYPES[value.dtype])
                     self._registered[place] = value
@@ -55,7 +55,7 @@ class States:
     def align_steps(self) -> None:
         """Collective. Counts of steps differ where a rank left one out; they become their rounded
         mean, since bias corrections follow them."""
-        counts = torch.zeros(2 * len(self._slots), dtype=torch.float64)
+        counts = torch.zeros(2 * len(self._slots), dtype=torch.float64, device="cpu")
         for i, slot in enumerate(self._slots):
             step = self._optimizer.state.get(slot.parameter, {}).get("step")
             if step is not None:
