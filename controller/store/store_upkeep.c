@@ -35,6 +35,40 @@ static enum deft_status upkeep_row(struct store_db *db, sqlite3_stmt *s, int n, 
     return DEFT_OK;
 }
 
+/* What is done to one incarnation. `*out_more`: 1 when there is more to be done to it. */
+typedef enum deft_status (*upkeep_one_fn)(const struct store_upkeep *upkeep, struct store_db *db,
+                                          int64_t incarnation, unsigned rows, unsigned *out_rows,
+                                          int *out_more, struct deft_error *error);
+
+/* Goes through the incarnations that `sql` finds behind ?1, until `rows` are used up. */
+static enum deft_status upkeep_visit(struct store_upkeep *upkeep, struct store_db *db,
+                                     const char *sql, upkeep_one_fn one, unsigned rows,
+                                     int *out_again, struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    while (rows > 0 && status == DEFT_OK) {
+        int64_t incarnation = 0;
+        unsigned n_rows = 0;
+        int more = 0;
+        sqlite3_stmt *s = store_db_statement(db, sql);
+        if (s == NULL) {
+            return store_db_fail(db, "be searched for upkeep", error);
+        }
+        store_bind_int(s, 1, upkeep->cursor);
+        status = upkeep_row(db, s, 1, &incarnation, out_again, error);
+        if (status != DEFT_OK || !*out_again) {
+            return status;
+        }
+        upkeep->cursor = incarnation;
+        status = one(upkeep, db, incarnation, rows, &n_rows, &more, error);
+        if (status == DEFT_OK && more) {
+            upkeep->cursor = incarnation - 1;
+        }
+        n_rows += UPKEEP_VISIT_ROWS;
+        rows = n_rows < rows ? rows - n_rows : 0;
+    }
+    return status;
+}
+
 /* --- rolling up --------------------------------------------------------------------------------
  */
 
@@ -65,7 +99,7 @@ static enum deft_status upkeep_late(struct store_upkeep *upkeep, struct store_db
 
 static enum deft_status upkeep_roll_one(const struct store_upkeep *upkeep, struct store_db *db,
                                         int64_t incarnation, unsigned rows, unsigned *out_rows,
-                                        struct deft_error *error) {
+                                        int *out_more, struct deft_error *error) {
     struct store_history history;
     enum deft_status status = store_history_read(db, incarnation, &history, error);
     int64_t rolled_to = status == DEFT_OK ? history.rolled_to : 0;
@@ -73,40 +107,19 @@ static enum deft_status upkeep_roll_one(const struct store_upkeep *upkeep, struc
         status = store_history_roll(db, &history, upkeep->round_ns - upkeep->options.settle_ns,
                                     rows, out_rows, error);
     }
-    if (status == DEFT_OK && history.rolled_to != rolled_to) {
-        status = store_history_write(db, &history, error);
-    } else if (status == DEFT_OK) {
-        *out_rows = *out_rows < rows ? *out_rows : rows - 1; /* it waits for more */
+    if (status != DEFT_OK || history.rolled_to == rolled_to) { /* it waits for what is to come */
+        return status;
     }
-    return status;
+    *out_more = *out_rows >= rows;
+    return store_history_write(db, &history, error);
 }
 
 static enum deft_status upkeep_roll(struct store_upkeep *upkeep, struct store_db *db, unsigned rows,
                                     int *out_again, struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    while (rows > 0 && status == DEFT_OK) {
-        int64_t incarnation = 0;
-        unsigned n_rows = 0;
-        sqlite3_stmt *s =
-            store_db_statement(db, "SELECT incarnation FROM upkeep WHERE newest > rolled_to"
-                                   " AND incarnation > ?1 ORDER BY incarnation LIMIT 1");
-        if (s == NULL) {
-            return store_db_fail(db, "be searched for upkeep", error);
-        }
-        store_bind_int(s, 1, upkeep->cursor);
-        status = upkeep_row(db, s, 1, &incarnation, out_again, error);
-        if (status != DEFT_OK || !*out_again) {
-            return status;
-        }
-        upkeep->cursor = incarnation;
-        status = upkeep_roll_one(upkeep, db, incarnation, rows, &n_rows, error);
-        if (status == DEFT_OK && n_rows >= rows) {
-            upkeep->cursor = incarnation - 1; /* there is more of it */
-        }
-        n_rows += UPKEEP_VISIT_ROWS;
-        rows = n_rows < rows ? rows - n_rows : 0;
-    }
-    return status;
+    return upkeep_visit(upkeep, db,
+                        "SELECT incarnation FROM upkeep WHERE newest > rolled_to"
+                        " AND incarnation > ?1 ORDER BY incarnation LIMIT 1",
+                        upkeep_roll_one, rows, out_again, error);
 }
 
 /* --- age and number -----------------------------------------------------------------------------
@@ -237,7 +250,7 @@ static enum deft_status upkeep_events(struct store_upkeep *upkeep, struct store_
 /* Iterations with rows beyond the number a job may have: of its oldest incarnation. */
 static enum deft_status upkeep_count_one(const struct store_upkeep *upkeep, struct store_db *db,
                                          int64_t incarnation, unsigned rows, unsigned *out_rows,
-                                         struct deft_error *error) {
+                                         int *out_more, struct deft_error *error) {
     int64_t found[3] = {0};
     int is_found = 0;
     struct store_history history;
@@ -259,36 +272,17 @@ static enum deft_status upkeep_count_one(const struct store_upkeep *upkeep, stru
     if (status == DEFT_OK) {
         status = store_history_trim_raw(db, &history, INT64_MAX, found[0] - found[2], rows,
                                         out_rows, error);
+        *out_more = *out_rows > 0;
     }
     return status == DEFT_OK ? store_history_write(db, &history, error) : status;
 }
 
 static enum deft_status upkeep_count(struct store_upkeep *upkeep, struct store_db *db,
                                      unsigned rows, int *out_again, struct deft_error *error) {
-    enum deft_status status = DEFT_OK;
-    while (rows > 0 && status == DEFT_OK) {
-        int64_t incarnation = 0;
-        unsigned n_rows = 0;
-        sqlite3_stmt *s =
-            store_db_statement(db, "SELECT incarnation FROM upkeep WHERE raw_ns IS NOT NULL"
-                                   " AND incarnation > ?1 ORDER BY incarnation LIMIT 1");
-        if (s == NULL) {
-            return store_db_fail(db, "be searched for upkeep", error);
-        }
-        store_bind_int(s, 1, upkeep->cursor);
-        status = upkeep_row(db, s, 1, &incarnation, out_again, error);
-        if (status != DEFT_OK || !*out_again) {
-            return status;
-        }
-        upkeep->cursor = incarnation;
-        status = upkeep_count_one(upkeep, db, incarnation, rows, &n_rows, error);
-        if (status == DEFT_OK && n_rows > 0) {
-            upkeep->cursor = incarnation - 1;
-        }
-        n_rows += UPKEEP_VISIT_ROWS;
-        rows = n_rows < rows ? rows - n_rows : 0;
-    }
-    return status;
+    return upkeep_visit(upkeep, db,
+                        "SELECT incarnation FROM upkeep WHERE raw_ns IS NOT NULL"
+                        " AND incarnation > ?1 ORDER BY incarnation LIMIT 1",
+                        upkeep_count_one, rows, out_again, error);
 }
 
 /* --- jobs that are gone -------------------------------------------------------------------------
