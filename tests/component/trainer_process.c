@@ -211,6 +211,10 @@ static void wrong_options_are_told_in_a_sentence(void **state) {
         {{"--seed", "99999999999999999999"}, "--seed is"},
         {{"--threads", "257"}, "1..256"},
         {{"--sync", "none", "--rule-free"}, "--rule-free"},
+        {{"--device", "gpu"}, "--device is 'gpu', but cpu, cuda or cuda:NUMBER"},
+        {{"--device", "cuda:"}, "--device is 'cuda:'"},
+        {{"--device", "cuda:1x"}, "--device is 'cuda:1x'"},
+        {{"--sync", "none", "--device", "cuda"}, "--device cuda is for libdeft"},
         {{"fast"}, "'fast' is not an option"},
     };
     static struct child child;
@@ -242,6 +246,36 @@ static void too_few_samples_are_told(void **state) {
     assert_int_equal(run(&child, arguments), 1);
     expect(child.err_text, "2001");
     expect(child.err_text, "2000");
+    remove_samples(folder);
+}
+
+/* Whether this build has CUDA or not. */
+static void missing_devices_are_told(void **state) {
+    char folder[FOLDER_BYTES];
+    const char *arguments[] = {"--data", folder, "--device", "cuda:3", NULL};
+    static struct child child;
+    (void)state;
+    create_samples(folder);
+    (void)setenv("DEFT_CUDART", "/nonexistent", 1);
+    assert_int_equal(run(&child, arguments), 1);
+    expect(child.err_text, "deft-train: rank 0: ");
+    expect(child.err_text, "CUDA");
+    assert_ptr_equal(strchr(child.err_text, '\n'), child.err_text + strlen(child.err_text) - 1);
+    remove_samples(folder);
+}
+
+static void what_is_not_used_is_told_once(void **state) {
+    char folder[FOLDER_BYTES];
+    const char *arguments[] = {"--data",  folder, "--device",           "cpu", "--batch", "50",
+                               "--width", "16",   "--limit-iterations", "2",   NULL};
+    static struct child child;
+    (void)state;
+    create_samples(folder);
+    (void)setenv("DEFT_LINKS", "nccl", 1);
+    (void)setenv("DEFT_AGENT_SOCKET", "", 1);
+    assert_int_equal(run(&child, arguments), 0);
+    expect(child.err_text, "deft-train: NCCL is not used, but Gloo: ");
+    assert_ptr_equal(strchr(child.err_text, '\n'), child.err_text + strlen(child.err_text) - 1);
     remove_samples(folder);
 }
 
@@ -437,6 +471,8 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(wrong_options_are_told_in_a_sentence),
     cmocka_unit_test(missing_files_are_told),
     cmocka_unit_test(too_few_samples_are_told),
+    cmocka_unit_test(missing_devices_are_told),
+    cmocka_unit_test(what_is_not_used_is_told_once),
     cmocka_unit_test(learns_and_repeats_itself),
     cmocka_unit_test(adamw_learns),
     cmocka_unit_test(divergence_is_told),
