@@ -143,8 +143,10 @@ static enum deft_status cli_controller_request(const struct cli_controller *cont
         enum deft_status failure = reply.status == 404   ? DEFT_NOT_FOUND
                                    : reply.status == 400 ? DEFT_INVALID
                                                          : DEFT_IO;
-        status = deft_fail(error, failure, reply.status, "%.100s answered with HTTP %d%s%.200s",
-                           controller->url, reply.status, detail[0] != '\0' ? ": " : "", detail);
+        status = deft_fail(
+            error, failure, reply.status, "%.100s answered with HTTP %d%s%.200s%s", controller->url,
+            reply.status, detail[0] != '\0' ? ": " : "", detail,
+            reply.status == 401 ? " (from --token-file, DEFT_TOKEN_FILE or DEFT_TOKEN)" : "");
         http_reply_done(&reply);
     }
     if (status == DEFT_OK) {

@@ -249,9 +249,16 @@ enum deft_status http_client_failure(struct http_client *client, CURLcode code,
                                      struct deft_error *error) {
     const char *reason =
         client->curl_text[0] != '\0' ? client->curl_text : client->curl.easy_strerror(code);
+    /* What lies in our own files is not the controller's fault. */
+    const char *what =
+        code == CURLE_SSL_CACERT_BADFILE
+            ? "is not believed, since the file of its authorities cannot be used"
+        : code == CURLE_SSL_CERTPROBLEM
+            ? "is not asked, since the certificate to show, or its key, cannot be used"
+            : "does not answer";
     return deft_fail(error, code == CURLE_OPERATION_TIMEDOUT ? DEFT_TIMEOUT : DEFT_IO,
-                     (int32_t)code, "the controller at %.100s does not answer: %s",
-                     client->base_url, reason);
+                     (int32_t)code, "the controller at %.100s %s: %s", client->base_url, what,
+                     reason);
 }
 
 struct http_client_body {

@@ -204,6 +204,35 @@ static void streams_deliver_events_until_they_end(void **unused) {
     stop_server(server, client);
 }
 
+/* They are opened behind the connection. */
+static void files_of_ours_are_not_the_controllers_fault(void **unused) {
+    (void)unused;
+    uint16_t port;
+    int fd = start_silent(&port);
+    char url[64];
+    (void)snprintf(url, sizeof(url), "https://127.0.0.1:%u", port);
+    const struct {
+        struct http_client_options options;
+        const char *says;
+    } cases_of_files[] = {
+        {{.base_url = url, .ca_file = "/nowhere"}, "the file of its authorities cannot be used"},
+        {{.base_url = url, .cert_file = "/nowhere", .key_file = "/nowhere"},
+         "the certificate to show, or its key, cannot be used"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct http_client *client = NULL;
+        struct http_reply reply = {0};
+        struct deft_error error = {0};
+        assert_int_equal(http_client_open(&cases_of_files[i].options, &client, &error), DEFT_OK);
+        assert_int_equal(http_client_request(client, "GET", "/", NULL, 20000, &reply, &error),
+                         DEFT_IO);
+        assert_non_null(strstr(error.text, cases_of_files[i].says));
+        assert_non_null(strstr(error.text, "/nowhere"));
+        http_client_close(client);
+    }
+    (void)close(fd);
+}
+
 static void segments_are_escaped_or_refused(void **unused) {
     (void)unused;
     char out[8] = "keep";
@@ -220,6 +249,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(nobody_there_is_an_io_error_with_the_address),
     cmocka_unit_test(silence_ends_with_the_timeout_or_the_flag),
     cmocka_unit_test(streams_deliver_events_until_they_end),
+    cmocka_unit_test(files_of_ours_are_not_the_controllers_fault),
     cmocka_unit_test(segments_are_escaped_or_refused),
 };
 TESTING_MAIN(cases)
