@@ -105,7 +105,7 @@ int gpu_averaged_kernels(struct gpu_tools *check) {
                                    .dtype = kind % 2 == 0 ? DEFT_F32 : DEFT_F64,
                                    .n = sizes[s],
                                    .captures = kind / 2 % 2 == 0,
-                                   .is_dropped = kind / 4 % 2,
+                                   .is_dropped = (int)(kind / 4 % 2),
                                    .n_older = kind / 8};
             n_wrong += !run_case(&one);
             n_cases++;
@@ -165,9 +165,9 @@ int gpu_averaged_bandwidth(struct gpu_tools *check) {
 /* --- training --------------------------------------------------------------------------------- */
 
 #define TRAIN_TENSORS    6u
-#define TRAIN_ITERATIONS 12u
-#define TRAIN_MERGE      2u
-#define TRAIN_BAD        5u /* the iteration with a gradient that is not finite, on rank 0 */
+#define TRAIN_ITERATIONS UINT64_C(12)
+#define TRAIN_MERGE      2
+#define TRAIN_BAD        UINT64_C(5) /* the iteration with a gradient that is not finite, on rank 0 */
 #define TRAIN_RATE       0.125
 
 struct train {

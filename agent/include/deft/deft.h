@@ -226,10 +226,12 @@ struct deft_update {
 };
 
 /* Ends the iteration; call until DEFT_DONE. On CUDA and links of NCCL it does not wait: the stream
- * does. There a generation that is not finite on some rank is not dropped but handed out as it is,
- * alike on all ranks, and `skipped` stays 0. Else blocks only for what the plan applies at this
- * boundary; returns at once when nothing is due. Collective: same number of calls on all ranks,
- * except that a rank whose own gradient is not finite may see no DEFT_APPLY under averaged. */
+ * does. There a generation that is not finite on some rank is handed out as it is, alike on all
+ * ranks, and `skipped` stays 0; under averaged the device drops it, `skipped` tells at a later
+ * boundary, and the rank concerned steps with gradients that were set to zeros in place. Else it
+ * blocks only for what the plan applies at this boundary; returns at once when nothing is due.
+ * Collective: same number of calls on all ranks, except that a rank whose own gradient is not
+ * finite may see no DEFT_APPLY under averaged. */
 DEFT_NODISCARD enum deft_status deft_step(struct deft_runtime *rt, struct deft_update *out,
                                           struct deft_error *error);
 
