@@ -1,5 +1,6 @@
 #include "base/parse.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,4 +100,9 @@ enum deft_status parse_word(const char *name, const char *text, const char *cons
     }
     return deft_fail(error, DEFT_INVALID, 0, "%s is '%.60s', expected one of %s", name, text,
                      n > 0 ? list : "nothing");
+}
+
+int parse_wrong_file(int code) {
+    return code == ENOENT || code == ENOTDIR || code == ENAMETOOLONG || code == ELOOP ||
+           code == EACCES;
 }

@@ -27,4 +27,8 @@ DEFT_NODISCARD enum deft_status parse_word(const char *name, const char *text,
                                            const char *const *words, size_t *out_index,
                                            struct deft_error *error);
 
+/* 1 when `code`, of an open that failed, says that the name of a file is wrong, or is no file of
+ * this user's; 0 when the machine is at fault. */
+int parse_wrong_file(int code);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/parse.h"
 #include "cli.h"
 #include "wire/wire.h"
 
@@ -18,8 +19,7 @@ static enum deft_status cli_profile_open(const char *path, FILE **out, struct de
     struct stat facts;
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     if (file == NULL) {
-        int is_wrong = errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG;
-        return deft_fail(error, is_wrong ? DEFT_INVALID : DEFT_IO, errno,
+        return deft_fail(error, parse_wrong_file(errno) ? DEFT_INVALID : DEFT_IO, errno,
                          "'%.250s' cannot be read: %s", path, strerror(errno));
     }
     if (fstat(fileno(file), &facts) == 0 && S_ISDIR(facts.st_mode)) {

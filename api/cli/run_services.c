@@ -274,7 +274,9 @@ static enum deft_status run_services_want_agent(struct run_services *services,
 static enum deft_status run_services_logs(struct run_services *services, struct deft_error *error) {
     char path[PATH_MAX];
     const char *dir = services->options->state_dir;
-    enum deft_status status = state_dir_make(dir, error);
+    /* Without one it is the default that cannot be had: asked for again, for the reason. */
+    enum deft_status status =
+        dir[0] != '\0' ? state_dir_make(dir, error) : state_dir_default(path, sizeof(path), error);
     if (status == DEFT_OK) {
         status = state_dir_join(dir, CLI_CONTROLLER_LOG, path, sizeof(path), error);
     }

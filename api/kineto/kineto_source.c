@@ -9,6 +9,7 @@
 
 #include <zlib.h>
 
+#include "base/parse.h"
 #include "kineto_reader.h"
 #include "kineto_trace.h"
 
@@ -25,13 +26,13 @@ static enum deft_status kineto_source_open(const char *path, gzFile *out_file,
         if (fd >= 0) {
             (void)close(fd);
         }
-        return deft_fail(error, code == ENOENT || code == EACCES ? DEFT_INVALID : DEFT_IO, code,
+        return deft_fail(error, parse_wrong_file(code) ? DEFT_INVALID : DEFT_IO, code,
                          "'%.250s' cannot be read: %s", path, strerror(code));
     }
     if (S_ISDIR(stat.st_mode)) {
         (void)close(fd);
         return deft_fail(error, DEFT_INVALID, EISDIR,
-                         "'%.250s' is a directory, expected a profiler's trace", path);
+                         "'%.250s' is a folder, expected a profiler's trace", path);
     }
     gzFile file = gzdopen(fd, "rb");
     if (file == NULL) {

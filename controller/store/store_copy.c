@@ -42,6 +42,10 @@ enum deft_status store_file_expect(const char *path, struct deft_error *error) {
                          : S_ISDIR(stat_of.st_mode) ? "a folder"
                                                     : "no regular file");
     }
+    if (faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) != 0) {
+        return deft_fail(error, DEFT_IO, errno, "the database '%s' cannot be opened: %s", path,
+                         strerrordesc_np(errno));
+    }
     return DEFT_OK;
 }
 

@@ -170,11 +170,42 @@ static void bad_input_is_one_sentence_and_exit_2(void **unused) {
     }
 }
 
+/* Whoever reads the file: the same names are wrong. */
+static void names_that_are_no_files_are_wrong_input(void **unused) {
+    char folder[] = "/tmp/cli_offline.XXXXXX";
+    char loop[64];
+    char name[300];
+    (void)unused;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(loop, sizeof(loop), "%s/loop", folder);
+    assert_int_equal(symlink(loop, loop), 0);
+    memset(name, 'a', sizeof(name));
+    name[sizeof(name) - 1] = '\0';
+    const char *const names[] = {loop, name, folder, "/dev/null/x", "/no/such/file", ""};
+    const char *const commands[][4] = {
+        {"plan"}, {"explain"}, {"compare"}, {"simulate", "--policy=wfbp"}, {"import", "kineto"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        for (size_t j = 0; j < sizeof(commands) / sizeof(commands[0]); j++) {
+            const char *second = commands[j][1] != NULL ? commands[j][1] : names[i];
+            const char *argv[] = {DEFT, commands[j][0], second,
+                                  commands[j][1] != NULL ? names[i] : NULL, NULL};
+            struct child child;
+            run(&child, argv, 2);
+            assert_int_equal(strncmp(child.output, "deft: '", 7), 0);
+            assert_ptr_equal(strchr(child.output, '\n'), child.output + child.n_output - 1);
+            child_free(&child);
+        }
+    }
+    assert_int_equal(unlink(loop), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(people_get_figures_and_a_chart),
     cmocka_unit_test(limits_are_kept),
     cmocka_unit_test(programs_get_json_that_other_commands_take),
     cmocka_unit_test(every_policy_can_be_simulated_and_compared),
     cmocka_unit_test(bad_input_is_one_sentence_and_exit_2),
+    cmocka_unit_test(names_that_are_no_files_are_wrong_input),
 };
 TESTING_MAIN(cases)

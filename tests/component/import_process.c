@@ -264,7 +264,7 @@ static void files_that_cannot_be_used(void **unused) {
     const char *const twice[] = {rank0, rank0, NULL};
     const char *const unwritable[] = {rank0, "-o", "/no/such/folder/p", NULL};
     refused(one, 2, "No such file");
-    refused(directory, 2, "is a directory");
+    refused(directory, 2, "is a folder");
     refused(plain, 2, "record_shapes=True");
     refused(twice, 2, "both of rank 0");
     refused(unwritable, 1, "cannot be written");

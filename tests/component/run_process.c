@@ -217,9 +217,14 @@ static void without_services_the_job_runs_untuned(void **unused) {
     const char *const no_controller[] = {DEFT,   "run",          "--state-dir",
                                          folder, "--controller", "http://127.0.0.1:1",
                                          "echo", "ran",          NULL};
-    const char *const *all[] = {no_dir, no_controller};
-    for (size_t i = 0; i < 2; i++) {
-        child_start(&child, all[i], NULL, -1, 1);
+    /* A default that cannot be had. */
+    char state_home[5000] = "XDG_STATE_HOME=/";
+    memset(state_home + strlen(state_home), 'a', sizeof(state_home) - 1 - strlen(state_home));
+    const char *const environment[] = {state_home, NULL};
+    const char *const no_default[] = {DEFT, "run", "echo", "ran", NULL};
+    const char *const *all[] = {no_dir, no_controller, no_default};
+    for (size_t i = 0; i < 3; i++) {
+        child_start(&child, all[i], i == 2 ? environment : NULL, -1, 1);
         assert_int_equal(child_wait(&child), 0);
         assert_non_null(strstr(child.output, "deft: warning: the job runs untuned"));
         assert_non_null(strstr(child.output, "ran\n"));
