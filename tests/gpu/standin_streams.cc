@@ -99,6 +99,7 @@ static void note(Stream *stream, Access access) {
 
 void queue(Stream *stream, const std::vector<Access> &accesses, std::function<bool()> task) {
     stream->n_queued++;
+    machine().time++;
     join(stream->clock, machine().host);
     at(stream->clock, stream->number) = stream->n_queued;
     for (const Access &access : accesses) {
@@ -409,7 +410,7 @@ STANDIN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t strea
     Stream *into = stream_of(stream);
     auto *recorded = reinterpret_cast<Event *>(event);
     queue(into, {}, [] { return true; });
-    *recorded = {true, into->is_high, into, into->n_queued, into->clock};
+    *recorded = {true, into->is_high, into, into->n_queued, into->clock, machine().time};
     return cudaSuccess;
 }
 
@@ -437,7 +438,7 @@ STANDIN_EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 STANDIN_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) {
     STANDIN_BEGIN("cudaEventElapsedTime")
-    auto steps = reinterpret_cast<Event *>(end)->at - reinterpret_cast<Event *>(start)->at;
+    auto steps = reinterpret_cast<Event *>(end)->time - reinterpret_cast<Event *>(start)->time;
     *ms = 0.001f * static_cast<float>(steps);
     return cudaSuccess;
 }

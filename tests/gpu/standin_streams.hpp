@@ -33,6 +33,7 @@ struct Event {
     Stream *stream = nullptr;
     uint64_t at = 0; /* done when its stream has done as many */
     Clock clock;
+    uint64_t time = 0;
 };
 
 struct Access {
@@ -54,6 +55,7 @@ struct Machine {
     std::string failing;
     int failing_in = 0;
     std::string violation;
+    uint64_t time = 0; /* counts what was queued */
     bool is_held = false;
     bool peers_are_lost = false;
     bool is_capturing = false;
