@@ -167,7 +167,7 @@ int gpu_averaged_bandwidth(struct gpu_tools *check) {
 #define TRAIN_TENSORS    6u
 #define TRAIN_ITERATIONS UINT64_C(12)
 #define TRAIN_MERGE      2
-#define TRAIN_BAD        UINT64_C(5) /* the iteration with a gradient that is not finite, on rank 0 */
+#define TRAIN_BAD        UINT64_C(5) /* then rank 0 has a gradient that is not finite */
 #define TRAIN_RATE       0.125
 
 struct train {
