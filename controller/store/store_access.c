@@ -65,8 +65,8 @@ static sqlite3_stmt *access_audit_statement(struct store_db *db,
                                      " after, reason FROM audit WHERE id < ?1"
                                      " ORDER BY id DESC LIMIT ?2");
     if (s != NULL) {
-        store_bind_int(s, 1, filter->before > 0 ? filter->before : INT64_MAX);
-        store_bind_int(s, 2, filter->limit);
+        store_bind_int(s, 1, filter->before > 0 ? (int64_t)filter->before : INT64_MAX);
+        store_bind_int(s, 2, (int64_t)filter->limit);
         if (filter->subject != NULL) {
             store_bind_text(s, 3, filter->subject);
         }
