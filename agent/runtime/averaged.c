@@ -10,6 +10,8 @@
 
 #include "runtime/runtime.h"
 
+_Static_assert(DEVICE_AVERAGED_MAX_OLDER >= DSCHED_MAX_DELAY, "a plan may have as many in flight");
+
 static uint8_t *averaged_weights(const struct deft_runtime *rt, const struct engine_piece *piece) {
     return rt->space.tensors[piece->tensor].parameters + piece->tensor_bytes;
 }
