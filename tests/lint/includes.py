@@ -71,7 +71,7 @@ PURE = """assert ctype errno float inttypes limits math stdalign stdarg stdbool 
 # The operating system and libc, for the other rooms.
 SYSTEM = PURE + """argp complex dirent dlfcn endian err execinfo fcntl fenv fnmatch ftw getopt glob
     grp ifaddrs langinfo libgen limits locale malloc netdb poll pthread pwd sched semaphore setjmp
-    signal spawn stdatomic stdnoreturn strings syslog termios threads time unistd wchar
+    signal spawn stdatomic stdio_ext stdnoreturn strings syslog termios threads time unistd wchar
     wctype""".split()
 SYSTEM_FOLDERS = ("sys/", "net/", "netinet/", "arpa/", "linux/", "asm/")
 
