@@ -55,12 +55,17 @@ def diverged(row):
     return not all(math.isfinite(value) for value in row["values"])
 
 
+def is_chosen(row):
+    """What a tuned job gets: nothing before the rate has risen, no lookahead under momentum."""
+    return row["waits"] and not (row["plan"][0] == "lookahead" and "momentum" in row["optimizer"])
+
+
 def summary(rows):
-    """The largest gap of a tuned job, where exact itself trains. None when a plan alone diverges."""
+    """The largest gap of a tuned job, where exact itself trains; None when one diverges."""
     lost = {(row["task"], row["optimizer"]) for row in rows
             if row["plan"][0] == "exact" and diverged(row)}
     gaps = [row["gap_sd"] for row in rows
-            if row["waits"] and (row["task"], row["optimizer"]) not in lost]
+            if is_chosen(row) and (row["task"], row["optimizer"]) not in lost]
     return {"accuracy_gap_sd": max(gaps) if gaps and all(map(math.isfinite, gaps)) else None}
 
 
