@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/streams.h"
 #include "data.h"
 #include "mlp.h"
 #include "optimizer.h"
@@ -94,13 +95,10 @@ static enum deft_status load(struct trainer *trainer, struct deft_error *error) 
 }
 
 /* Each rank its own file: rank 0 `file`, the others `file`.RANK. */
-static enum deft_status write_file(const struct trainer *trainer, const char *file,
-                                   train_report_writer writer, const struct train_outcome *outcome,
-                                   struct deft_error *error) {
+static enum deft_status open_result(const struct trainer *trainer, const char *file,
+                                    const char *mode, FILE **out, struct deft_error *error) {
     int32_t rank = trainer->deft.rank;
     char path[4096]; /* PATH_MAX of Linux */
-    enum deft_status status;
-    FILE *stream;
     int n = rank == 0 ? snprintf(path, sizeof(path), "%s", file)
                       : snprintf(path, sizeof(path), "%s.%d", file, rank);
 
@@ -108,15 +106,44 @@ static enum deft_status write_file(const struct trainer *trainer, const char *fi
         return deft_fail(error, DEFT_LIMIT, 0, "the name of a result is longer than %zu bytes",
                          sizeof(path));
     }
-    stream = fopen(path, "we");
-    if (stream == NULL) {
+    *out = fopen(path, mode);
+    if (*out == NULL) {
         int code = errno;
         return deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", path, strerror(code));
     }
-    status = writer(&trainer->report, outcome, stream, error);
-    if (fclose(stream) != 0 && status == DEFT_OK) {
-        int code = errno;
-        status = deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", path, strerror(code));
+    return DEFT_OK;
+}
+
+static enum deft_status write_file(const struct trainer *trainer, const char *file,
+                                   train_report_writer writer, const struct train_outcome *outcome,
+                                   struct deft_error *error) {
+    FILE *stream = NULL;
+    enum deft_status status = open_result(trainer, file, "we", &stream, error);
+
+    if (status == DEFT_OK) {
+        status = writer(&trainer->report, outcome, stream, error);
+        if (fclose(stream) != 0 && status == DEFT_OK) {
+            int code = errno;
+            status =
+                deft_fail(error, DEFT_IO, code, "%s cannot be written: %s", file, strerror(code));
+        }
+    }
+    return status;
+}
+
+/* A name that leads nowhere is told before the training, not behind it. What was there stays. */
+static enum deft_status check_results(const struct trainer *trainer, struct deft_error *error) {
+    const char *const files[] = {trainer->options.steps_file, trainer->options.json_file};
+    enum deft_status status = DEFT_OK;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && status == DEFT_OK; i++) {
+        FILE *stream = NULL;
+        if (files[i] != NULL) {
+            status = open_result(trainer, files[i], "ae", &stream, error);
+        }
+        if (stream != NULL) {
+            (void)fclose(stream);
+        }
     }
     return status;
 }
@@ -195,9 +222,13 @@ int main(int argc, char **argv) {
     struct deft_error error = {0};
     enum deft_status status;
 
+    streams_begin("deft-train");
     train_options_parse(argc, argv, &trainer.options);
     openblas_set_num_threads((int)trainer.options.n_threads);
     status = describe_to_deft(&trainer, &error);
+    if (status == DEFT_OK) {
+        status = check_results(&trainer, &error);
+    }
     if (status == DEFT_OK) {
         status = load(&trainer, &error);
     }

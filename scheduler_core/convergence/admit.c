@@ -33,15 +33,16 @@ static void admit_explain(struct dsched_admission *a) {
     uint32_t next = a->merge + 1;
     switch (a->reason) {
     case DSCHED_ADMIT_ALL:
-        (void)snprintf(a->text, sizeof(a->text),
-                       "merge %u under %s is admitted: excess loss %.4g of exact's, progress %.4g "
-                       "per sample",
-                       a->merge, name, a->walk_ratio, a->efficiency.progress_frac);
+        (void)snprintf(
+            a->text, sizeof(a->text),
+            "merge %u under %s is admitted: excess loss %.4g times exact's, progress %.4g "
+            "per sample",
+            a->merge, name, a->walk_ratio, a->efficiency.progress_frac);
         return;
     case DSCHED_ADMIT_WALK:
         (void)snprintf(a->text, sizeof(a->text),
-                       "merge %u under %s is refused: its excess loss is %.4g of exact's, at most "
-                       "%.4g is allowed",
+                       "merge %u under %s is refused: its excess loss is %.4g times exact's, at "
+                       "most %.4g is allowed",
                        next, name, a->refused_ratio, 1 + a->inputs.epsilon_frac);
         return;
     case DSCHED_ADMIT_PROGRESS:

@@ -44,6 +44,9 @@ static void what_cannot_be_printed_is_told_once(void **unused) {
         {DEFT_CONTROLLER, "--print-config"},
         {DEFT_CONTROLLER, "db", "--help"},
         {DEFT_CONTROLLER, "token", "--usage"},
+#ifdef DEFT_TRAIN
+        {DEFT_TRAIN, "--help"},
+#endif
     };
     static const char *const lines[] = {STREAMS_FULL, STREAMS_CLOSED};
     (void)unused;

@@ -237,6 +237,19 @@ static void missing_files_are_told(void **state) {
     expect(child.err_text, "dataset-fashion-mnist");
 }
 
+/* Before anything is read, so that no training is lost. */
+static void results_that_lead_nowhere_are_told_first(void **state) {
+    static const char *const options[] = {"--json=/nonexistent/result", "--steps=/nonexistent/all"};
+    static struct child child;
+    (void)state;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        const char *arguments[] = {"--sync", "none", "--data", "/none", options[i], NULL};
+        assert_int_equal(run(&child, arguments), 1);
+        expect(child.err_text, strchr(options[i], '=') + 1);
+        expect(child.err_text, "cannot be written: No such file or directory");
+    }
+}
+
 static void too_few_samples_are_told(void **state) {
     char folder[FOLDER_BYTES];
     const char *arguments[] = {"--sync", "none", "--data", folder, "--batch", "2001", NULL};
@@ -470,6 +483,7 @@ static void signal_to_one_rank_stops_both_in_order(void **state) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(wrong_options_are_told_in_a_sentence),
     cmocka_unit_test(missing_files_are_told),
+    cmocka_unit_test(results_that_lead_nowhere_are_told_first),
     cmocka_unit_test(too_few_samples_are_told),
     cmocka_unit_test(missing_devices_are_told),
     cmocka_unit_test(what_is_not_used_is_told_once),
