@@ -11,6 +11,19 @@ static void begin(struct jobs *jobs) {
     assert_int_equal(pthread_cond_init(&jobs->work, NULL), 0);
 }
 
+/* Of a start of its own. */
+static void queue(struct jobs *jobs, enum jobs_task_kind kind, int64_t id) {
+    struct jobs_live live = {.id = id};
+    struct tuner_decision decision = {.kind = kind == JOBS_ENACT ? TUNER_COMMIT : TUNER_SOLVE};
+    if (kind == JOBS_CHANGE) {
+        jobs_live_changed(jobs, &live);
+        assert_true(live.changing);
+    } else {
+        jobs_live_decided(jobs, &live, &decision);
+        assert_int_equal(live.solving, kind == JOBS_SOLVE);
+    }
+}
+
 /* As the thread takes it; 0: there is none. */
 static int64_t take(struct jobs *jobs, enum jobs_task_kind *out_kind) {
     struct jobs_task *task = jobs->first;
@@ -43,8 +56,7 @@ static void decisions_go_first(void **unused) {
     for (int round = 0; round < 20000; round++) {
         enum jobs_task_kind kind = (enum jobs_task_kind)testing_random_below(&random, 3);
         if (testing_random_below(&random, 2) == 0) {
-            struct tuner_decision decision = {.kind = TUNER_COMMIT};
-            jobs_queue(&jobs, kind, ++n_queued, kind == JOBS_ENACT ? &decision : NULL);
+            queue(&jobs, kind, ++n_queued);
             n_decisions += kind == JOBS_ENACT;
             continue;
         }
