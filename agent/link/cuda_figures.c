@@ -79,9 +79,14 @@ cudaError_t cuda_figures_end(struct cuda_figures *figures, const struct cuda_api
     return code;
 }
 
-static int64_t figures_between_ns(const struct cuda_api *api, cudaEvent_t begin, cudaEvent_t end) {
+/* 0: unless both have been stamped. */
+static int64_t figures_between_ns(const struct cuda_api *api, const struct cuda_figures_slot *slot,
+                                  enum device_stage begin, enum device_stage end) {
+    uint32_t both = 1u << begin | 1u << end;
     float ms = 0;
-    if (api->event_elapsed_time(&ms, begin, end) != cudaSuccess || !(ms > 0)) {
+    if ((slot->stamped & both) != both ||
+        api->event_elapsed_time(&ms, slot->stages[begin], slot->stages[end]) != cudaSuccess ||
+        !(ms > 0)) {
         return 0;
     }
     return (int64_t)((double)ms * FIGURES_NS_PER_MS);
@@ -91,13 +96,9 @@ static void figures_read(struct cuda_figures *figures, const struct cuda_api *ap
                          const struct cuda_figures_slot *slot, struct device_figures *out) {
     const struct device_kernels_notes *notes = &slot->sums->notes;
     memcpy(out->norms, slot->sums->norms, sizeof(out->norms));
-    out->forward_ns = out->backward_ns = 0;
-    if (slot->stamped == (1u << DEVICE_N_STAGES) - 1) {
-        out->forward_ns =
-            figures_between_ns(api, slot->stages[DEVICE_FORWARD], slot->stages[DEVICE_BACKWARD]);
-        out->backward_ns =
-            figures_between_ns(api, slot->stages[DEVICE_BACKWARD], slot->stages[DEVICE_BOUNDARY]);
-    }
+    out->forward_ns = figures_between_ns(api, slot, DEVICE_FORWARD, DEVICE_BACKWARD);
+    out->backward_ns = figures_between_ns(api, slot, DEVICE_BACKWARD, DEVICE_BOUNDARY);
+    out->exposed_ns = figures_between_ns(api, slot, DEVICE_AWAIT, DEVICE_LANDED);
     uint64_t n_dropped = notes->n_dropped - figures->n_dropped;
     out->n_dropped += (uint32_t)n_dropped;
     out->n_applied += (uint32_t)(notes->n_landed - figures->n_landed - n_dropped);

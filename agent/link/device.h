@@ -32,7 +32,9 @@ enum device_stage {
     DEVICE_FORWARD = 0,
     DEVICE_BACKWARD = 1,
     DEVICE_BOUNDARY = 2,
-    DEVICE_N_STAGES = 3
+    DEVICE_AWAIT = 3,  /* averages that are due at a boundary, which may be none */
+    DEVICE_LANDED = 4, /* they are there */
+    DEVICE_N_STAGES = 5
 };
 
 /* What is known of an iteration that the device has passed. */
@@ -40,6 +42,7 @@ struct device_figures {
     double norms[DEVICE_N_NORMS]; /* sums of squares; of what landed: since the iteration before */
     int64_t forward_ns;           /* 0: unknown */
     int64_t backward_ns;
+    int64_t exposed_ns; /* from DEVICE_AWAIT to DEVICE_LANDED; 0 without them */
     /* Averaged: generations that have landed since figures were told last. */
     uint32_t n_applied;
     uint32_t n_dropped;

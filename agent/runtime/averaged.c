@@ -117,17 +117,13 @@ static enum deft_status averaged_post(struct deft_runtime *rt, uint32_t b, uint3
     return DEFT_OK;
 }
 
-static int averaged_is_due(const struct deft_runtime *rt, const struct engine_op *op) {
-    return op != NULL && op->end_iteration + op->delay <= rt->iteration;
-}
-
 /* One bucket: what is due lands, then the generation that ends here is captured and posted, so that
  * its link goes on while the next bucket is worked on. */
 static enum deft_status averaged_bucket(struct deft_runtime *rt, uint32_t b, int ends,
                                         struct deft_error *error) {
     struct engine *engine = rt->engine;
     struct engine_op *op = engine_oldest(engine, b);
-    if (!averaged_is_due(rt, op)) {
+    if (!engine_is_due(op, rt->iteration)) {
         op = NULL;
     } else {
         enum deft_status status = boundary_wait(rt, op, error);
@@ -162,15 +158,18 @@ void averaged_guard(const struct deft_runtime *rt) {
 enum deft_status averaged_boundary(struct deft_runtime *rt, struct deft_error *error) {
     struct engine *engine = rt->engine;
     int ends = engine->gen_iter + 1 == engine->plan.merge[engine->gen_index];
-    enum deft_status status = DEFT_OK;
+    enum deft_status status = passed_await(rt, error);
     engine->gen_bad |= rt->own_bad;
     for (uint32_t b = 0; b < engine->plan.n_buckets && status == DEFT_OK; b++) {
         status = averaged_bucket(rt, b, ends, error);
     }
     /* Delay 0: what was just posted is due already. */
+    if (ends && status == DEFT_OK) {
+        status = passed_await(rt, error);
+    }
     for (uint32_t b = 0; b < engine->plan.n_buckets && ends && status == DEFT_OK; b++) {
         struct engine_op *op = engine_oldest(engine, b);
-        if (averaged_is_due(rt, op)) {
+        if (engine_is_due(op, rt->iteration)) {
             status = boundary_wait(rt, op, error);
             if (status == DEFT_OK) {
                 averaged_work(rt, b, op, 0);

@@ -19,8 +19,12 @@
 enum deft_status boundary_wait(struct deft_runtime *rt, struct engine_op *op,
                                struct deft_error *error) {
     const struct runtime_link *link = &rt->links[op->link];
+    if (op->is_ordered) {
+        return DEFT_OK;
+    }
     if (link->ops->order != NULL) { /* the device waits, not this thread */
         enum deft_status status = link->ops->order(link->link, &op->link_op, rt->stream);
+        op->is_ordered = status == DEFT_OK;
         return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
     }
     if (link_test(&op->link_op) && op->link_op.status == DEFT_OK) {
@@ -82,7 +86,7 @@ static uint32_t boundary_collect(struct deft_runtime *rt, int all) {
     uint32_t n_due = 0;
     for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
         struct engine_op *op = engine_oldest(engine, b);
-        int due = op != NULL && (all || op->end_iteration + op->delay <= rt->iteration);
+        int due = op != NULL && (all || engine_is_due(op, rt->iteration));
         engine->due[b] = due ? op : NULL;
         n_due += (uint32_t)due;
     }
@@ -275,7 +279,10 @@ static enum deft_status boundary_land(struct deft_runtime *rt, struct deft_error
     if (boundary_collect(rt, 0) == 0) {
         return DEFT_OK;
     }
-    enum deft_status status = boundary_await(rt, error);
+    enum deft_status status = passed_await(rt, error);
+    if (status == DEFT_OK) {
+        status = boundary_await(rt, error);
+    }
     if (status == DEFT_OK) {
         boundary_undo_previews(rt);
         (void)boundary_hand_landed(rt);
@@ -458,6 +465,9 @@ static void boundary_finish_iteration(struct deft_runtime *rt) {
     record->flags |= record->plan_seq != rt->finished.plan_seq ? IPC_ITERATION_SWITCHED : 0;
     record->runtime_ns =
         clock_monotonic_ns() - rt->boundary_ns - record->exposed_ns - record->optimizer_ns;
+    if (rt->device->ops->is_async) { /* this thread has hardly waited, but its device has */
+        record->exposed_ns = rt->passed_exposed_ns;
+    }
     rt->finished = *record;
     rt->has_finished = 1;
     rt->stats.iterations++;

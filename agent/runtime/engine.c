@@ -248,6 +248,10 @@ struct engine_op *engine_oldest(const struct engine *engine, uint32_t bucket) {
     return oldest;
 }
 
+int engine_is_due(const struct engine_op *op, uint64_t iteration) {
+    return op != NULL && op->end_iteration + op->delay <= iteration;
+}
+
 int engine_pending(const struct engine *engine) {
     for (uint32_t b = 0; b < engine->plan.n_buckets; b++) {
         if (engine_oldest(engine, b) != NULL) {

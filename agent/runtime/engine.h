@@ -49,7 +49,8 @@ struct engine_op {
     uint8_t link;
     uint8_t delay;
     uint8_t in_flight;
-    uint8_t is_untold; /* retired before its times were known: told when it is next posted */
+    uint8_t is_ordered; /* the device waits for it already */
+    uint8_t is_untold;  /* retired before its times were known: told when it is next posted */
 };
 
 /* Memory of one pending generation; generation g uses lane g % n_lanes. */
@@ -109,6 +110,8 @@ uint64_t engine_bytes(const struct dsched_plan *plan, const struct gradspace *sp
 
 /* The oldest op of `bucket` in flight, or NULL. */
 struct engine_op *engine_oldest(const struct engine *engine, uint32_t bucket);
+/* 1 when `op`, which may be NULL, is applied at the boundary of `iteration` or was before. */
+int engine_is_due(const struct engine_op *op, uint64_t iteration);
 struct engine_lane *engine_lane_of(const struct engine *engine, uint64_t generation);
 /* 1 when any op is in flight or iterations have been accumulated. */
 int engine_pending(const struct engine *engine);

@@ -84,6 +84,7 @@ enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op, u
     op->link = planned->link;
     op->delay = planned->delay;
     op->in_flight = 1;
+    op->is_ordered = 0;
     rt->device->ops->mark(rt->device, op->link_op.ready);
     return link->ops->post(link->link, &op->link_op);
 }

@@ -25,6 +25,27 @@ static void passed_readiness(struct deft_runtime *rt) {
     }
 }
 
+enum deft_status passed_await(struct deft_runtime *rt, struct deft_error *error) {
+    const struct engine *engine = rt->engine;
+    const struct device_ops *device = rt->device->ops;
+    enum deft_status status = DEFT_OK;
+    uint32_t n_due = 0;
+    for (uint32_t b = 0; device->is_async && b < engine->plan.n_buckets && status == DEFT_OK; b++) {
+        struct engine_op *op = engine_oldest(engine, b);
+        if (!engine_is_due(op, rt->iteration)) {
+            continue;
+        }
+        if (n_due++ == 0) {
+            device->stamp(rt->device, DEVICE_AWAIT);
+        }
+        status = boundary_wait(rt, op, error);
+    }
+    if (n_due > 0 && status == DEFT_OK) {
+        device->stamp(rt->device, DEVICE_LANDED);
+    }
+    return status;
+}
+
 void passed_iteration(struct deft_runtime *rt) {
     struct device_figures figures;
     rt->device->ops->stamp(rt->device, DEVICE_BOUNDARY);
@@ -35,6 +56,7 @@ void passed_iteration(struct deft_runtime *rt) {
     }
     rt->record.grad_sq_local = figures.norms[DEVICE_NORM_LOCAL];
     passed_landed(rt, &figures);
+    rt->passed_exposed_ns = figures.exposed_ns;
     if (figures.forward_ns != 0 && figures.backward_ns != 0) {
         rt->record.forward_ns = figures.forward_ns;
         rt->record.backward_ns = figures.backward_ns;

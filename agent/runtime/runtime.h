@@ -112,6 +112,7 @@ struct deft_runtime {
     double learning_rate; /* NaN: unknown */
     int64_t begin_ns, backward_ns, boundary_ns, handed_ns;
     struct ipc_iteration record;   /* of this iteration */
+    int64_t passed_exposed_ns;     /* of the one that the device told of last */
     struct ipc_iteration finished; /* of the last one, until its step time is known */
     int has_finished;
     struct deft_update update; /* figures of the present boundary */
@@ -183,6 +184,9 @@ void boundary_add(double *figure, double more);
 void boundary_anchor(struct deft_runtime *rt);
 
 /* passed.c */
+/* A device waits for all that is due at this boundary, and stamps how long; on a host nothing
+ * happens: there each bucket is waited for when it is its turn. */
+DEFT_NODISCARD enum deft_status passed_await(struct deft_runtime *rt, struct deft_error *error);
 /* A boundary of a device: ends its iteration there, and takes figures of an earlier one. */
 void passed_iteration(struct deft_runtime *rt);
 /* A device that has done all it was given: takes what has landed since. */

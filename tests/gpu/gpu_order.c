@@ -243,6 +243,22 @@ static void gradients_have_times_of_the_device(void **state) {
     }
 }
 
+/* What a boundary waits for is told by the device's clock, under every rule, and not by that of a
+ * thread, which waits for nothing but the votes. */
+static void waits_have_times_of_the_device(void **state) {
+    (void)state;
+    static const enum dsched_rule rules[] = {DSCHED_EXACT, DSCHED_DELAYED, DSCHED_LOOKAHEAD,
+                                             DSCHED_AVERAGED};
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        struct gpu_job job = {.n_iterations = 40};
+        check_right(rules[i], 1, rules[i] != DSCHED_EXACT, 0, &job);
+        for (int32_t r = 0; r < GPU_JOB_RANKS; r++) {
+            assert_true(job.stats[r].exposed_ns > 0);
+            assert_true(job.stats[r].exposed_ns != job.stats[r].control_ns);
+        }
+    }
+}
+
 /* --- mistakes --------------------------------------------------------------------------------- */
 
 static void plant(struct gpu_job *job, uint64_t iteration, enum standin_mistake mistake) {
@@ -330,6 +346,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_second_link_is_staged),
     cmocka_unit_test(without_nccl_all_is_staged),
     cmocka_unit_test(gradients_have_times_of_the_device),
+    cmocka_unit_test(waits_have_times_of_the_device),
     cmocka_unit_test(planted_no_wait_for_producer_is_caught),
     cmocka_unit_test(planted_no_wait_for_result_is_caught),
     cmocka_unit_test(planted_swapped_order_is_caught),
