@@ -53,6 +53,21 @@ static void efficiency_delayed(const struct dsched_efficiency_inputs *in,
     }
 }
 
+/* Whether ranks would drift apart. Momentum lifts exact's edge and not lookahead's, so of that rule
+ * an unknown curvature is taken to be where rates that were tuned for exact put it. */
+static int efficiency_is_unstable(const struct dsched_efficiency_inputs *in) {
+    double edge = dsched_stability_edge(in->rule, in->momentum, in->merge, in->delay);
+    if (in->optimizer != DSCHED_OPTIMIZER_SGD) {
+        return 0;
+    }
+    if (efficiency_is_known(in->rate_curvature)) {
+        return !efficiency_is_below(in->rate_curvature, edge);
+    }
+    double exact = dsched_stability_edge(DSCHED_EXACT, in->momentum, 1, 0);
+    return in->rule == DSCHED_LOOKAHEAD &&
+           efficiency_is_below(edge, DSCHED_PRIOR_EDGE_FRAC * exact);
+}
+
 static void efficiency_alone(const struct dsched_efficiency_inputs *in,
                              struct dsched_efficiency *out) {
     uint32_t n_alone = in->merge - 1 + in->delay;
@@ -63,11 +78,9 @@ static void efficiency_alone(const struct dsched_efficiency_inputs *in,
     }
     out->delay_frac = 1 / (1 + DSCHED_PRIOR_ALONE_FRAC * n_priced);
     out->is_prior = n_alone > 0;
-    if (in->optimizer == DSCHED_OPTIMIZER_SGD && efficiency_is_known(in->rate_curvature) &&
-        !efficiency_is_below(in->rate_curvature,
-                             dsched_stability_edge(in->rule, in->momentum, in->merge, in->delay))) {
+    if (efficiency_is_unstable(in)) {
         out->delay_frac = 0;
-        out->is_prior = 0;
+        out->is_prior = !efficiency_is_known(in->rate_curvature);
     }
 }
 

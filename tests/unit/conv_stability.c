@@ -275,9 +275,9 @@ static void nothing_known_keeps_delayed_out(void **unused) {
     assert_true(predict(&in).delay_frac == 0.9);
 }
 
-/* Momentum lifts exact's edge and averaged's, and leaves lookahead's at 1: of two that promise the
- * same step, the planner, which keeps the simpler rule within one percent, takes averaged. */
-static void momentum_prefers_averaged_to_lookahead(void **unused) {
+/* Momentum lifts exact's edge and averaged's, and leaves lookahead's at 1. A rate that is known to
+ * be below is allowed, as is any without momentum. */
+static void momentum_refuses_lookahead_unless_the_curvature_is_known(void **unused) {
     (void)unused;
     for (int i = 0; i < 20; i++) {
         struct dsched_efficiency_inputs in = {.rule = DSCHED_LOOKAHEAD,
@@ -289,11 +289,17 @@ static void momentum_prefers_averaged_to_lookahead(void **unused) {
                                               .noise_samples = DSCHED_UNKNOWN,
                                               .rate_curvature = DSCHED_UNKNOWN,
                                               .measured_frac = DSCHED_UNKNOWN};
-        double lookahead = predict(&in).delay_frac;
-        assert_true(fabs(1 / lookahead - 1 - 0.02 * (1 + in.momentum)) < 1e-6);
+        struct dsched_efficiency unknown = predict(&in);
+        assert_true((unknown.delay_frac > 0) == (i == 0));
+        assert_true(unknown.is_prior);
+        in.rate_curvature = 0.9;
+        assert_true(fabs(1 / predict(&in).delay_frac - 1 - 0.02 * (1 + in.momentum)) < 1e-6);
+        in.rate_curvature = 1.1;
+        assert_true(predict(&in).delay_frac == 0);
+        in.rate_curvature = DSCHED_UNKNOWN;
         in.rule = DSCHED_AVERAGED;
         double averaged = predict(&in).delay_frac;
-        assert_true(in.momentum < 0.1 || averaged > 1.01 * lookahead);
+        assert_true(averaged > 0.98);
         in.optimizer = DSCHED_OPTIMIZER_ADAM;
         assert_true(predict(&in).delay_frac == averaged);
         in.rule = DSCHED_LOOKAHEAD;
@@ -327,7 +333,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(roots_inside_are_told_from_roots_outside),
     cmocka_unit_test(efficiency_falls_with_merge_and_delay),
     cmocka_unit_test(nothing_known_keeps_delayed_out),
-    cmocka_unit_test(momentum_prefers_averaged_to_lookahead),
+    cmocka_unit_test(momentum_refuses_lookahead_unless_the_curvature_is_known),
     cmocka_unit_test(senseless_inputs_are_refused),
 };
 TESTING_MAIN(cases)

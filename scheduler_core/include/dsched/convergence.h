@@ -121,9 +121,10 @@ int dsched_stability_inside(const double *coefficients, uint32_t degree);
  * lookahead, averaged: linear optimizers lose nothing on quadratics; 0 when s is known to be at
  *   the edge; else a prior of 1 / (1 + 0.01 (k - 1 + tau)), one hundredth for each iteration that a
  *   rank goes on alone, which keeps them behind exact in ties. Under SGD lookahead's first late
- *   iteration counts by how far its edge, 1, is below exact's: 2 (1 + m) hundredths. Momentum lets
- *   exact train at s above 1, as a transformer was seen to for half of its run
- *   (docs/convergence.md), and averaged nearly as high. */
+ *   iteration counts by how far its edge, 1, is below exact's: 2 (1 + m) hundredths; with momentum
+ *   it is 0 unless s is known. Momentum lets exact train at s above 1, as a transformer was seen to
+ *   for half of its run, which diverged when lookahead began there (docs/convergence.md); averaged
+ *   bears nearly what exact does. */
 struct dsched_efficiency_inputs {
     enum dsched_rule rule;
     enum dsched_optimizer_class optimizer;
@@ -142,7 +143,8 @@ struct dsched_efficiency {
     int is_prior;         /* an input that matters was unknown */
 };
 /* Unknown B_noise counts as B: users pick batches up to about the noise scale. */
-/* Unknown s counts as half of exact's edge, with which delayed is not stable for tau >= 1. */
+/* Unknown s counts as half of exact's edge, with which delayed is not stable for tau >= 1, and
+ * lookahead not with momentum. */
 #define DSCHED_PRIOR_EDGE_FRAC 0.5
 /* Adam under delayed, tau = 1 (docs/update-rules.md: it costs several points of accuracy). */
 #define DSCHED_PRIOR_ADAM_FRAC  0.5
