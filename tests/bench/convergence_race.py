@@ -63,10 +63,17 @@ class Lane:
                 return sum(self.steps[:i + SMOOTH])
         return None
 
+    def usual_rule(self):
+        """Of most turns."""
+        return statistics.mode(self.rules)
+
     def settled_step(self):
-        """Median over the last third, less what follows the pauses between turns."""
-        last = range(len(self.steps) * 2 // 3, len(self.steps))
-        return statistics.median(self.steps[i] for i in last if i % TURN >= ddp_run.DROPPED)
+        """Median over the turns of the last third that ended with the usual rule; of each the
+        mean, since a plan that merges has long and short steps in turn."""
+        return statistics.median(
+            statistics.mean(self.steps[i * TURN + ddp_run.DROPPED:(i + 1) * TURN])
+            for i in range(len(self.rules) * 2 // 3, len(self.rules))
+            if self.rules[i] == self.usual_rule())
 
 
 def race(build, iterations, seed):
@@ -87,7 +94,7 @@ def race(build, iterations, seed):
     wall, tuned = sum(exact.steps), auto.time_to(target)
     gain = exact.settled_step() / auto.settled_step()
     return {"seed": seed, "iterations": iterations, "target": target, "exact_s": wall,
-            "auto_s": tuned, "step_gain": gain, "rule": auto.rules[-1],
+            "auto_s": tuned, "step_gain": gain, "rule": auto.usual_rule(),
             "time_gain": wall / tuned if tuned else None,
             "share": wall / tuned / gain if tuned else None,
             "curves": {name: [lane.steps, lane.losses]

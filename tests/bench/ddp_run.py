@@ -73,7 +73,8 @@ class Job:
             time.sleep(0.05)
 
     def run(self, n):
-        """Medians over the ranks' step times, dropping what follows the pause."""
+        """The ranks' step times, less what follows the pause. Their mean is what a step takes: a
+        plan that merges has long and short steps in turn, of which a median names one."""
         for stream in self.commands:
             print(f"run {n}", file=stream, flush=True)
         lines = [stream.readline() for stream in self.answers]
@@ -136,7 +137,7 @@ class Bench:
             for cap in CAPS_MB:
                 env = {"GLOO_SOCKET_IFNAME": names, "BENCH_CAP_MB": str(cap)}
                 job = self.start("ddp", env)
-                found.append((statistics.median(job.run(DROPPED + 5)), cap, names, env))
+                found.append((statistics.mean(job.run(DROPPED + 5)), cap, names, env))
                 job.end()
         return min(found, key=lambda item: item[0])
 
@@ -200,7 +201,7 @@ def measure(bench):
         begin = jobs["auto"].said[0]
         for i in range(options.rounds):
             order = list(jobs)[::-1] if i % 2 else list(jobs)
-            times = {name: statistics.median(jobs[name].run(DROPPED + options.iterations))
+            times = {name: statistics.mean(jobs[name].run(DROPPED + options.iterations))
                      for name in order}
             rounds.append(times)
         # What the rounds measured. The job's loss jumps late, without us too, which ends a plan.
@@ -244,8 +245,8 @@ def table(path):
 
 `tests/bench/ddp --write`. A perceptron of 10.5 million parameters (11 linear layers, width 1024,
 batch 512, one thread, momentum SGD) on hosts made of network namespaces on one machine, one rank
-each; a second link has 0.6 of the rate of the first. Medians of interleaved turns, steps in
-milliseconds. `floor` communicates nothing; DDP is torch's over Gloo with the best of the bucket
+each; a second link has 0.6 of the rate of the first. Means over interleaved turns, of these the
+median, in milliseconds. `floor` communicates nothing; DDP is torch's over Gloo with the best of the bucket
 sizes 1, 4, 8 and 25 MB (with two links also over both interfaces). Losses are means of the last
 {LAST_LOSSES} iterations at equal numbers of iterations. Four hosts share this machine's processors,
 so their floor is no floor of real hosts.
