@@ -246,10 +246,10 @@ def table(path):
 `tests/bench/ddp --write`. A perceptron of 10.5 million parameters (11 linear layers, width 1024,
 batch 512, one thread, momentum SGD) on hosts made of network namespaces on one machine, one rank
 each; a second link has 0.6 of the rate of the first. Means over interleaved turns, of these the
-median, in milliseconds. `floor` communicates nothing; DDP is torch's over Gloo with the best of the bucket
-sizes 1, 4, 8 and 25 MB (with two links also over both interfaces). Losses are means of the last
-{LAST_LOSSES} iterations at equal numbers of iterations. Four hosts share this machine's processors,
-so their floor is no floor of real hosts.
+median, in milliseconds. `floor` communicates nothing; DDP is torch's over Gloo with the best of the
+bucket sizes 1, 4, 8 and 25 MB (with two links also over both interfaces). Losses are means of the
+last {LAST_LOSSES} iterations at equal numbers of iterations. Four hosts share this machine's
+processors, so their floor is no floor of real hosts.
 
 {page.table(["Mbit/s", "links", "hosts", "floor", "DDP", "exact", "auto", "auto over DDP",
              "auto / floor", "rule", "updates per iteration", "merge at most", "loss DDP",
