@@ -94,7 +94,7 @@ def race(build, iterations, seed):
     wall, tuned = sum(exact.steps), auto.time_to(target)
     gain = exact.settled_step() / auto.settled_step()
     return {"seed": seed, "iterations": iterations, "target": target, "exact_s": wall,
-            "auto_s": tuned, "step_gain": gain, "rule": auto.usual_rule(),
+            "auto_s": tuned, "step_gain": gain, "rule": auto.usual_rule(), "rules": auto.rules,
             "time_gain": wall / tuned if tuned else None,
             "share": wall / tuned / gain if tuned else None,
             "curves": {name: [lane.steps, lane.losses]

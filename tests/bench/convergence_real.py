@@ -19,6 +19,7 @@ import page
 MERGES = (1, 2, 4, 8)
 RANKS = (2, 4, 8)
 MEMORY = 100  # iterations, as the controller has it
+MEMORIES = (10, 25, 50, MEMORY, 200, 500)
 HIDDEN = 64
 N_EVALUATION = 2000
 EVERY = 256  # samples between two evaluations
@@ -182,21 +183,29 @@ class Search:
         return math.exp(here - (high - low) ** 2 / (8 * bend)) if bend > 0 else math.exp(here)
 
 
+def ask_progress(facts, norms, n_ranks, batch, memory):
+    """What the library makes of (q, Q) of each iteration."""
+    lines = "".join(f"{q!r} {big!r} {n_ranks} {batch / n_ranks}\n" for q, big in norms)
+    done = subprocess.run([str(facts), "progress", str(memory), str(batch), *map(str, MERGES)],
+                          input=lines.encode(), stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
 def predict(pool, facts, batch, rate, samples, seeds):
-    """Ranks -> {k: e(k) over the run}, and the noise scale at its end; means over the seeds."""
-    found = {}
+    """Ranks -> {k: e(k) over the run}, and the noise scale at its end; means over the seeds.
+    Beside it, for most ranks and merges, memory -> e(k)."""
+    found, memories = {}, {}
     for n_ranks in RANKS:
         work = [(seed, batch, rate, samples, 0, n_ranks) for seed in range(seeds)]
-        answers = []
-        for _, norms in pool.map(train, *zip(*work)):
-            lines = "".join(f"{q!r} {big!r} {n_ranks} {batch / n_ranks}\n" for q, big in norms)
-            done = subprocess.run([str(facts), "progress", str(MEMORY), str(batch),
-                                   *map(str, MERGES)], input=lines.encode(),
-                                  stdout=subprocess.PIPE, check=True)
-            answers.append(json.loads(done.stdout))
+        runs = [norms for _, norms in pool.map(train, *zip(*work))]
+        answers = [ask_progress(facts, norms, n_ranks, batch, MEMORY) for norms in runs]
         found[n_ranks] = {k: sum(a[f"whole_{k}"] for a in answers) / seeds for k in MERGES}
         found[n_ranks]["noise_samples"] = sum(a["noise_samples"] for a in answers) / seeds
-    return found
+        if n_ranks == max(RANKS):
+            memories = {str(memory): sum(
+                ask_progress(facts, norms, n_ranks, batch, memory)[f"whole_{max(MERGES)}"]
+                for norms in runs) / seeds for memory in MEMORIES}
+    return found, memories
 
 
 def compare(pool, facts, batch, target, seeds):
@@ -205,7 +214,7 @@ def compare(pool, facts, batch, target, seeds):
     exact = search.least(1, first)
     search.most = int(10 * exact)
     rows, step = [], first
-    predicted = predict(pool, facts, batch, search.rate(first), int(exact), seeds)
+    predicted, memories = predict(pool, facts, batch, search.rate(first), int(exact), seeds)
     runs = [(seed, batch, search.rate(first), int(exact)) for seed in range(TRUE_SEEDS)]
     known = list(pool.map(true_efficiency, *zip(*runs)))
     for merge in MERGES:
@@ -220,7 +229,8 @@ def compare(pool, facts, batch, target, seeds):
             "times_k": exact / search.at(merge, first + 2 * doublings),
             "noise_samples": predicted[max(RANKS)]["noise_samples"],
             "known": sum(one[merge] for one in known) / len(known),
-            "predicted": {str(n): predicted[n][merge] for n in RANKS}})
+            "predicted": {str(n): predicted[n][merge] for n in RANKS},
+            "memories": memories})
     return rows
 
 
@@ -265,6 +275,14 @@ def text_of_scales(rows):
                        "that fits the measured e(k)", "ratio"], lines, 0)
 
 
+def text_of_memories(rows):
+    """Of the largest merge."""
+    last = [row for row in rows if row["merge"] == max(MERGES)]
+    return page.table(["B", "k", "measured e(k)", *(f"remembers {m}" for m in MEMORIES)],
+                      [[row["batch"], row["merge"], f"{row['measured']:.3f}",
+                        *(f"{row['memories'][str(m)]:.3f}" for m in MEMORIES)] for row in last], 0)
+
+
 def summary(rows):
     return {"efficiency_real_error_frac": max(abs(error(row)) for row in rows)}
 
@@ -276,7 +294,7 @@ def texts(rows):
               f"{row['known']:.3f}", f"{100 * (row['known'] / row['measured'] - 1):+.1f} %",
               f"{row['kept']:.2f}", f"{row['sqrt']:.2f}", f"{row['times_k']:.2f}"]
              for row in rows]
-    return {"scales": text_of_scales(rows), "real": page.table(
+    return {"scales": text_of_scales(rows), "memories": text_of_memories(rows), "real": page.table(
         ["B", "loss", "k", "best rate", "samples", "measured e(k)",
          *(f"predicted, {n} ranks" for n in RANKS), f"error, {max(RANKS)} ranks",
          "each iterate's true B_noise", "error", "exact's rate", "√k times", "k times"], lines, 0)}

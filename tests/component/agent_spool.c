@@ -219,15 +219,20 @@ static void what_memory_does_not_hold_waits_on_disk(void **unused) {
     tear_down(&setting);
 }
 
+/* A whole job without a controller. */
+static void leave_job_behind(struct setting *setting) {
+    set_up(setting);
+    start_agent(setting, NULL);
+    join_all(setting);
+    send_all(setting, 0, N_ITERATIONS);
+    leave_all(setting);
+    end_agent(setting);
+}
+
 static void a_controller_that_was_away_for_the_whole_job_gets_everything(void **unused) {
     (void)unused;
     struct setting setting;
-    set_up(&setting);
-    start_agent(&setting, NULL);
-    join_all(&setting);
-    send_all(&setting, 0, N_ITERATIONS);
-    leave_all(&setting);
-    end_agent(&setting);
+    leave_job_behind(&setting);
     assert_non_null(strstr(setting.agent.output, "for the next agent of the job"));
     assert_int_equal(look(&setting).n_iterations, N_RANKS * N_ITERATIONS);
     child_free(&setting.agent);
@@ -281,12 +286,7 @@ static void a_killed_agent_is_followed_without_a_loss_or_a_repeat(void **unused)
 static void an_answer_of_something_else_gives_nothing_up(void **unused) {
     (void)unused;
     struct setting setting;
-    set_up(&setting);
-    start_agent(&setting, NULL);
-    join_all(&setting);
-    send_all(&setting, 0, N_ITERATIONS);
-    leave_all(&setting);
-    end_agent(&setting);
+    leave_job_behind(&setting);
     child_free(&setting.agent);
     setting.peer = controller_peer_start(setting.port);
     controller_peer_be_other(setting.peer, 1);
