@@ -18,8 +18,11 @@ PYTHON = "/usr/bin/python3"
 CAPS_MB = (1, 4, 8, 25)
 #: Iterations that follow a pause: pipelines fill, caches are cold.
 DROPPED = 3
-#: The tuned job counts as settled when its plan has not changed for this many turns.
-CALM_TURNS, TURN, MOST_TURNS = 3, 20, 20
+#: Iterations at a time until the tuned job's plan is committed, and at most how many times.
+TURN, MOST_TURNS = 50, 20
+#: Rounds in which the tuned job ran anything else than the plan it had settled on are left out of
+#: the means and counted; at most this many.
+MOST_LEFT_OUT = 10
 LAST_LOSSES = 16
 #: Unless asked otherwise, one above the controller's default: at 500 Mbit/s three iterations do not
 #: hide an all-reduce with margin. The accuracy part of docs/benchmarks.md has its price.
@@ -105,6 +108,12 @@ class Bench:
         return [str(ROOT / "scripts" / "in-host"), PYTHON,
                 str(ROOT / "tests" / "bench" / "ddp_worker.py"), variant, str(self.folder)]
 
+    def job(self):
+        """The tuned job as its controller sees it."""
+        said = subprocess.run([str(self.options.build / "bin" / "deft"), "job", "bench", "--json"],
+                              env={**os.environ, **self.env}, stdout=subprocess.PIPE, check=True)
+        return json.loads(said.stdout)
+
     def by_hand(self, variant):
         """One process per host, without our agent."""
         def command(env):
@@ -162,17 +171,15 @@ class Bench:
             process.wait()
 
 
-def settle(job):
-    """Trains until the plan stays. Returns the number of turns."""
-    calm, last = 0, None
+def settle(bench, job):
+    """Trains until the controller has committed a plan, so that its comparison with exact is over,
+    or has found that none is worth it. Returns the number of turns."""
     for turn in range(MOST_TURNS):
         job.run(TURN)
-        seq = job.said[0]["plan_seq"]
-        calm = calm + 1 if seq == last and job.said[0]["rule"] != "exact" else 0
-        last = seq
-        if calm == CALM_TURNS:
+        view = bench.job()
+        if view["phase"] == "committed" or (view["phase"] == "observing" and view["decision"]):
             return turn + 1
-    return MOST_TURNS
+    sys.exit(f"ddp: no plan was committed in {MOST_TURNS * TURN} iterations: {bench.job()}")
 
 
 def same_samples(jobs):
@@ -196,14 +203,19 @@ def measure(bench):
     with bench.controller():
         jobs = {"floor": bench.start("floor"), "ddp": bench.start("ddp", ddp_env),
                 "exact": bench.start("exact"), "auto": bench.start("auto")}
-        turns = settle(jobs["auto"])
-        rounds = []
+        turns = settle(bench, jobs["auto"])
+        rounds, left_out = [], 0
         begin = jobs["auto"].said[0]
-        for i in range(options.rounds):
-            order = list(jobs)[::-1] if i % 2 else list(jobs)
+        while len(rounds) < options.rounds:
+            order = list(jobs)[::-1] if (len(rounds) + left_out) % 2 else list(jobs)
             times = {name: statistics.mean(jobs[name].run(DROPPED + options.iterations))
                      for name in order}
-            rounds.append(times)
+            if set(jobs["auto"].said[0]["plan_seqs"]) == {begin["plan_seqs"][-1]}:
+                rounds.append(times)
+            elif left_out < MOST_LEFT_OUT:
+                left_out += 1
+            else:
+                sys.exit(f"ddp: {left_out} rounds did not keep to the plan: {bench.job()}")
         # What the rounds measured. The job's loss jumps late, without us too, which ends a plan.
         end = jobs["auto"].said[0]
         losses = same_samples({name: jobs[name] for name in ("ddp", "auto")})
@@ -223,7 +235,8 @@ def measure(bench):
             max_merge=options.max_merge,
             updates_per_iteration=round(
                 (end["updates"] - begin["updates"]) / (end["n"] - begin["n"]), 3),
-            settled_after=turns * TURN, ddp_cap_mb=cap, ddp_interfaces=names)
+            rounds_left_out=left_out, settled_after=turns * TURN, ddp_cap_mb=cap,
+            ddp_interfaces=names)
         for job in jobs.values():
             job.end()
     return result

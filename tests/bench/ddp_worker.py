@@ -69,15 +69,18 @@ class Trainer:
         return value
 
     def run(self, n):
-        times, losses = [], []
+        times, losses, seqs = [], [], []
+        is_ours = self.variant in ("exact", "auto")
         for _ in range(n):
             begin = time.perf_counter()
             losses.append(self.iterate())
             times.append(time.perf_counter() - begin)
-        said = {"times": times, "losses": losses, "n": self.n}
-        if self.variant in ("exact", "auto"):
+            if is_ours:
+                seqs.append(self.deft.stats(self.model)["plan_seq"])
+        said = {"times": times, "losses": losses, "n": self.n, "plan_seqs": seqs}
+        if is_ours:
             stats = self.deft.stats(self.model)
-            said.update(rule=stats["rule"], plan_seq=stats["plan_seq"], updates=stats["updates"])
+            said.update(rule=stats["rule"], updates=stats["updates"])
             self.deft.drain(self.model)  # a pause follows, which is no step time
         digest = hashlib.sha256()
         for parameter in self.plain.parameters():
