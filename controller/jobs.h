@@ -17,8 +17,8 @@
 #include "tuning/tuner.h"
 #include "wire/wire.h"
 
-/* An incarnation nobody reports for is lost after a minute: agents report every second and back off
- * to ten. */
+/* An incarnation nobody reports for is lost after a minute: agents report every second, of ranks
+ * that do not train every 20, and back off to ten. */
 #define JOBS_LOST_NS INT64_C(60000000000)
 /* A lost one is forgotten after an hour and read from the database when it comes back. */
 #define JOBS_FORGET_NS INT64_C(3600000000000)

@@ -165,9 +165,13 @@ void daemon_batch_event(struct daemon_batch *batch, uint32_t rank, const struct 
     daemon_batch_touch(batch, now_ns);
 }
 
+void daemon_batch_alive(struct daemon_batch *batch, int64_t now_ns) {
+    batch->alive_ns = now_ns;
+}
+
 int64_t daemon_batch_deadline_ns(const struct daemon_batch *batch) {
     if (batch->first_ns == 0) {
-        return INT64_MAX;
+        return batch->alive_ns == 0 ? INT64_MAX : batch->alive_ns + DAEMON_BATCH_SILENCE_NS;
     }
     if (batch->report.n_iterations >= DAEMON_BATCH_ITERATIONS || batch->n_ops >= DAEMON_BATCH_OPS ||
         batch->n_offsets >= DAEMON_BATCH_OFFSETS || batch->report.n_events >= DAEMON_BATCH_EVENTS) {

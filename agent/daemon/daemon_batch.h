@@ -11,6 +11,9 @@
 /* A report leaves at the latest after this time or this many iterations. */
 #define DAEMON_BATCH_NS         INT64_C(500000000)
 #define DAEMON_BATCH_ITERATIONS 256u
+/* A job that has nothing to say, because it evaluates or compiles, says that much after this time:
+ * the controller takes a job it has not heard of for a minute for lost. */
+#define DAEMON_BATCH_SILENCE_NS INT64_C(20000000000)
 /* What fits a report of WIRE_MAX_BODY_BYTES with room for one more frame of any kind. */
 #define DAEMON_BATCH_OPS     16384u
 #define DAEMON_BATCH_OFFSETS 65536u
@@ -35,6 +38,7 @@ struct daemon_batch {
     size_t ops_capacity;
     size_t n_offsets;
     int64_t first_ns; /* monotonic, of the oldest record; 0: empty */
+    int64_t alive_ns; /* monotonic, when the ranks were last known to be there; 0: they are not */
     uint64_t n_lost;  /* records that found no memory, since the start */
 };
 
@@ -49,7 +53,11 @@ void daemon_batch_readiness(struct daemon_batch *batch, uint32_t rank,
 void daemon_batch_event(struct daemon_batch *batch, uint32_t rank, const struct ipc_event *record,
                         int64_t now_ns);
 
-/* When the batch must be cut: monotonic time, INT64_MAX when it is empty, 0 when it is full. */
+/* An empty batch is due, too, DAEMON_BATCH_SILENCE_NS after this; until it is cut. */
+void daemon_batch_alive(struct daemon_batch *batch, int64_t now_ns);
+
+/* When the batch must be cut: monotonic time, INT64_MAX when nothing is to be said, 0 when it is
+ * full. */
 int64_t daemon_batch_deadline_ns(const struct daemon_batch *batch);
 /* Moves the content into `out` (without agent and seq) and empties the batch. */
 void daemon_batch_cut(struct daemon_batch *batch, struct wire_report *out);

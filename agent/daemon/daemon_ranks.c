@@ -72,6 +72,15 @@ static const struct daemon_rank *daemon_ranks_twin(const struct daemon_ranks *ra
     return NULL;
 }
 
+static int daemon_ranks_any_ready(const struct daemon_ranks *ranks) {
+    for (size_t i = 0; i < ranks->n_ranks; i++) {
+        if (ranks->ranks[i]->phase == DAEMON_RANK_READY) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* A new start of the job may follow the old one once its ranks have gone. */
 static enum deft_status daemon_ranks_enter(struct daemon_ranks *ranks, struct daemon_rank *rank,
                                            struct deft_error *error) {
@@ -86,10 +95,8 @@ static enum deft_status daemon_ranks_enter(struct daemon_ranks *ranks, struct da
         if (status == DEFT_OK) {
             return daemon_incarnation_join(ranks->inc, &rank->hello, error);
         }
-        for (size_t i = 0; i < ranks->n_ranks; i++) {
-            if (ranks->ranks[i]->phase == DAEMON_RANK_READY) {
-                return status;
-            }
+        if (daemon_ranks_any_ready(ranks)) {
+            return status;
         }
     }
     struct daemon_incarnation *inc = NULL;
@@ -130,6 +137,7 @@ static enum deft_status daemon_ranks_on_ready(void *context, struct daemon_rank 
     }
     if (status == DEFT_OK) {
         ranks->n_ready_ever++;
+        daemon_batch_alive(&ranks->batch, clock_monotonic_ns());
         log_line(ranks->log, LOG_LEVEL_INFO,
                  "rank %d of %d (pid %d) is ready: %u tensors, %u links", rank->hello.rank,
                  rank->hello.n_ranks, rank->hello.pid, rank->hello.n_tensors, rank->hello.n_links);
@@ -311,14 +319,19 @@ static void daemon_ranks_note_dropped(struct daemon_ranks *ranks) {
 }
 
 void daemon_ranks_flush(struct daemon_ranks *ranks, int in_any_case) {
-    int64_t deadline_ns = daemon_batch_deadline_ns(&ranks->batch);
-    if (deadline_ns == INT64_MAX || (!in_any_case && clock_monotonic_ns() < deadline_ns)) {
+    struct daemon_batch *batch = &ranks->batch;
+    int64_t now_ns = clock_monotonic_ns();
+    if (in_any_case ? batch->first_ns == 0 : now_ns < daemon_batch_deadline_ns(batch)) {
         return;
     }
-    struct wire_report report;
-    daemon_ranks_note_dropped(ranks);
-    daemon_batch_cut(&ranks->batch, &report);
-    daemon_uplink_push(ranks->uplink, &report);
+    int is_alive = daemon_ranks_any_ready(ranks);
+    if (batch->first_ns != 0 || is_alive) {
+        struct wire_report report;
+        daemon_ranks_note_dropped(ranks);
+        daemon_batch_cut(batch, &report);
+        daemon_uplink_push(ranks->uplink, &report);
+    }
+    daemon_batch_alive(batch, is_alive ? now_ns : 0);
 }
 
 int daemon_ranks_all_gone(const struct daemon_ranks *ranks) {

@@ -189,6 +189,22 @@ def who_falls_silent_does_not_freeze_the_plan(program):
         assert controller.is_well()
 
 
+def who_has_nothing_to_say_is_heard_of(program):
+    """As from the agent of ranks that evaluate."""
+    with Controller(program) as controller:
+        agent = Agent(controller, "j")
+        agent.run(10)
+        before, counts = agent.look(), iterations_of(controller, agent)
+        for _ in range(1000):
+            agent.report()
+            if agent.look()["updated_at"] > before["updated_at"]:
+                break
+        else:
+            raise AssertionError(agent.view)
+        assert iterations_of(controller, agent) == counts
+        assert agent.view["state"] == "running", agent.view
+
+
 def half_the_ranks_gone_for_good_is_a_lost_or_failed_job(program):
     with Controller(program) as controller:
         agent = Agent(controller, "j", n_ranks=4)
@@ -208,6 +224,7 @@ CASES = (two_agents_of_one_identity_count_once, a_rank_that_comes_twice_counts_o
          a_job_id_that_is_used_again_is_another_start,
          who_registers_again_changes_nothing_for_the_others,
          who_falls_silent_does_not_freeze_the_plan,
+         who_has_nothing_to_say_is_heard_of,
          half_the_ranks_gone_for_good_is_a_lost_or_failed_job)
 
 if __name__ == "__main__":

@@ -87,6 +87,28 @@ static void a_batch_is_due_in_time_and_when_full(void **unused) {
     daemon_batch_done(&batch);
 }
 
+static void a_job_with_nothing_to_say_is_heard_of(void **unused) {
+    (void)unused;
+    struct daemon_batch batch = {0};
+    struct wire_report report;
+    struct ipc_event event = {.kind = IPC_EVENT_SWITCHED};
+    daemon_batch_alive(&batch, 1000);
+    assert_true(daemon_batch_deadline_ns(&batch) == 1000 + DAEMON_BATCH_SILENCE_NS);
+    daemon_batch_event(&batch, 0, &event, 2000);
+    assert_true(daemon_batch_deadline_ns(&batch) == 2000 + DAEMON_BATCH_NS);
+    daemon_batch_cut(&batch, &report);
+    wire_report_done(&report);
+    assert_true(daemon_batch_deadline_ns(&batch) == INT64_MAX);
+    daemon_batch_alive(&batch, 3000);
+    daemon_batch_cut(&batch, &report);
+    assert_int_equal(report.n_iterations + report.n_events + report.n_ops + report.n_readiness, 0);
+    wire_report_done(&report);
+    daemon_batch_alive(&batch, 4000);
+    daemon_batch_alive(&batch, 0); /* the ranks have gone */
+    assert_true(daemon_batch_deadline_ns(&batch) == INT64_MAX);
+    daemon_batch_done(&batch);
+}
+
 static void the_newest_readiness_of_a_rank_counts(void **unused) {
     (void)unused;
     struct daemon_batch batch = {0};
@@ -379,6 +401,7 @@ static void the_pace_doubles_within_its_bounds(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(ops_are_summed_up_exactly),
     cmocka_unit_test(a_batch_is_due_in_time_and_when_full),
+    cmocka_unit_test(a_job_with_nothing_to_say_is_heard_of),
     cmocka_unit_test(the_newest_readiness_of_a_rank_counts),
     cmocka_unit_test(the_least_valuable_is_dropped_first),
     cmocka_unit_test(the_spool_keeps_order),
