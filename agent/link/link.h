@@ -65,6 +65,10 @@ struct link_ops {
      * fabric for mem. Collective. */
     enum deft_status (*open)(const char *name, const struct link_world *world, struct link **out,
                              struct deft_error *error);
+    /* Takes what memory ops of at most `n_bytes` need, so that none is missing when they run. Any
+     * thread, one at a time; may wait for the device. DEFT_NO_MEMORY: there is none, and the link
+     * goes on with what it has. NULL: ops need none. */
+    enum deft_status (*reserve)(struct link *link, size_t n_bytes, struct deft_error *error);
     /* Never blocks on the network. */
     enum deft_status (*post)(struct link *link, struct link_op *op);
     /* Waits until `op` is done or until `deadline_ns` (monotonic; INT64_MAX: no end). Returns the

@@ -154,11 +154,9 @@ static enum deft_status nccl_judge(struct nccl_link *link, int64_t since_ns,
 
 static void nccl_pause(struct nccl_link *link) {
     int64_t until_ns = clock_monotonic_ns() + NCCL_LOOK_NS;
-    struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
-                             .tv_nsec = until_ns % INT64_C(1000000000)};
     (void)pthread_mutex_lock(&link->lock);
     if (!nccl_gave_up(link)) {
-        (void)pthread_cond_timedwait(&link->changed, &link->lock, &until);
+        (void)thread_condition_wait(&link->changed, &link->lock, until_ns);
     }
     (void)pthread_mutex_unlock(&link->lock);
 }
@@ -309,14 +307,10 @@ static enum deft_status nccl_post(struct link *link, struct link_op *op) {
 
 static enum deft_status nccl_wait(struct link *link, struct link_op *op, int64_t deadline_ns) {
     struct nccl_link *self = nccl_of(link);
-    struct timespec until = {.tv_sec = deadline_ns / INT64_C(1000000000),
-                             .tv_nsec = deadline_ns % INT64_C(1000000000)};
     enum deft_status status = DEFT_OK;
     (void)pthread_mutex_lock(&self->lock);
     while (!link_test(op) && self->failure.status == DEFT_OK && status == DEFT_OK) {
-        if (deadline_ns == INT64_MAX) {
-            (void)pthread_cond_wait(&self->changed, &self->lock);
-        } else if (pthread_cond_timedwait(&self->changed, &self->lock, &until) == ETIMEDOUT) {
+        if (thread_condition_wait(&self->changed, &self->lock, deadline_ns) == ETIMEDOUT) {
             status = DEFT_TIMEOUT;
         }
     }
@@ -438,11 +432,7 @@ static enum deft_status nccl_open(const char *name, const struct link_world *wor
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for a link");
     }
     link->comm.api = api;
-    pthread_condattr_t attributes;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&link->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)thread_condition_init(&link->changed);
     (void)pthread_mutex_init(&link->lock, NULL);
     (void)pthread_mutex_init(&link->calls, NULL);
     link->base.ops = &link_nccl;
@@ -463,14 +453,12 @@ static enum deft_status nccl_open(const char *name, const struct link_world *wor
 /* Waits a while for what is under way: peers that do not answer any more are given up. */
 static void nccl_settle(struct nccl_link *link) {
     int64_t until_ns = clock_monotonic_ns() + NCCL_PATIENCE_NS;
-    struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
-                             .tv_nsec = until_ns % INT64_C(1000000000)};
     struct deft_error reason;
     (void)pthread_mutex_lock(&link->lock);
     link->stopping = 1;
     (void)pthread_cond_broadcast(&link->changed);
     while (link->n_ended < link->n_issued && !nccl_gave_up(link) &&
-           pthread_cond_timedwait(&link->changed, &link->lock, &until) != ETIMEDOUT) {
+           thread_condition_wait(&link->changed, &link->lock, until_ns) != ETIMEDOUT) {
     }
     if (link->n_ended < link->n_issued) {
         (void)deft_fail(&reason, DEFT_CANCELLED, 0,

@@ -89,14 +89,6 @@ static void *queue_main(void *argument) {
     return NULL;
 }
 
-static void queue_init_condition(pthread_cond_t *condition) {
-    pthread_condattr_t attributes;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(condition, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
-}
-
 static void queue_destroy(struct link_queue *queue) {
     (void)pthread_cond_destroy(&queue->done);
     (void)pthread_cond_destroy(&queue->work);
@@ -112,8 +104,8 @@ enum deft_status link_queue_start(struct link_queue *queue, uint32_t n_workers,
     queue->backend = backend;
     queue->n_workers = n_workers;
     (void)pthread_mutex_init(&queue->lock, NULL);
-    queue_init_condition(&queue->work);
-    queue_init_condition(&queue->done);
+    (void)thread_condition_init(&queue->work);
+    (void)thread_condition_init(&queue->done);
     while (code == 0 && n_started < n_workers) {
         struct link_queue_worker *worker = &queue->workers[n_started];
         worker->queue = queue;
@@ -162,15 +154,6 @@ enum deft_status link_queue_post(struct link_queue *queue, struct link_op *op) {
     return status;
 }
 
-static int queue_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
-    if (deadline_ns == INT64_MAX) {
-        return pthread_cond_wait(condition, lock);
-    }
-    struct timespec until = {.tv_sec = deadline_ns / INT64_C(1000000000),
-                             .tv_nsec = deadline_ns % INT64_C(1000000000)};
-    return pthread_cond_timedwait(condition, lock, &until);
-}
-
 enum deft_status link_queue_wait(struct link_queue *queue, struct link_op *op,
                                  int64_t deadline_ns) {
     if (link_test(op)) {
@@ -179,7 +162,7 @@ enum deft_status link_queue_wait(struct link_queue *queue, struct link_op *op,
     enum deft_status status = DEFT_OK;
     (void)pthread_mutex_lock(&queue->lock);
     while (!link_test(op) && queue->failure.status == DEFT_OK && status == DEFT_OK) {
-        if (queue_wait_until(&queue->done, &queue->lock, deadline_ns) == ETIMEDOUT) {
+        if (thread_condition_wait(&queue->done, &queue->lock, deadline_ns) == ETIMEDOUT) {
             status = DEFT_TIMEOUT;
         }
     }
@@ -214,7 +197,7 @@ int link_queue_settle(struct link_queue *queue, int64_t patience_ns) {
     queue->stopping = 1;
     (void)pthread_cond_broadcast(&queue->work);
     while (queue->n_exited < queue->n_workers &&
-           queue_wait_until(&queue->done, &queue->lock, deadline_ns) != ETIMEDOUT) {
+           thread_condition_wait(&queue->done, &queue->lock, deadline_ns) != ETIMEDOUT) {
     }
     still_runs = queue->n_exited < queue->n_workers;
     (void)pthread_mutex_unlock(&queue->lock);
@@ -234,7 +217,7 @@ int link_queue_stop(struct link_queue *queue, int64_t patience_ns) {
         if (queue->failure.status != DEFT_OK && deadline_ns == INT64_MAX) {
             deadline_ns = clock_monotonic_ns() + patience_ns;
         }
-        if (queue_wait_until(&queue->done, &queue->lock, deadline_ns) == ETIMEDOUT) {
+        if (thread_condition_wait(&queue->done, &queue->lock, deadline_ns) == ETIMEDOUT) {
             break;
         }
     }

@@ -9,10 +9,16 @@
 
 #define STAGE_PATIENCE_NS INT64_C(1000000000)
 
+struct stage_memory {
+    uint8_t *pinned;
+    size_t n_bytes;
+};
+
 struct stage_worker {
     void *copier;
-    uint8_t *pinned; /* grows to the largest op */
-    size_t capacity_bytes;
+    /* Both under the link's lock; the worker alone replaces its room, and uses it without. */
+    struct stage_memory room;
+    struct stage_memory spare; /* reserved for ops that do not fit into the room */
 };
 
 struct stage_link {
@@ -34,21 +40,44 @@ static struct stage_link *stage_of(struct link *link) {
     return (struct stage_link *)link;
 }
 
+static enum deft_status stage_pin(const struct stage_link *link, size_t n_bytes,
+                                  struct stage_memory *out, struct deft_error *error) {
+    out->pinned = link->device->ops->pin(link->device, n_bytes);
+    out->n_bytes = out->pinned != NULL ? n_bytes : 0;
+    return out->pinned != NULL
+               ? DEFT_OK
+               : deft_fail(error, DEFT_NO_MEMORY, 0,
+                           "no pinned memory for the %zu bytes of an all-reduce", n_bytes);
+}
+
+static void stage_unpin(const struct stage_link *link, struct stage_memory *memory) {
+    link->device->ops->unpin(link->device, memory->pinned);
+    *memory = (struct stage_memory){.pinned = NULL};
+}
+
+/* What was reserved takes the place of what is too small. Ops that nobody reserved for, those that
+ * measure the link, get their memory here. */
 static enum deft_status stage_make_room(struct stage_link *link, struct stage_worker *worker,
                                         size_t n_bytes, struct deft_error *error) {
-    const struct device_ops *device = link->device->ops;
-    if (n_bytes <= worker->capacity_bytes) {
+    struct stage_memory room = worker->room;
+    enum deft_status status = DEFT_OK;
+    if (n_bytes <= room.n_bytes) {
         return DEFT_OK;
     }
-    device->unpin(link->device, worker->pinned);
-    worker->capacity_bytes = 0;
-    worker->pinned = device->pin(link->device, n_bytes);
-    if (worker->pinned == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0,
-                         "no pinned memory for the %zu bytes of an all-reduce", n_bytes);
+    stage_unpin(link, &room);
+    (void)pthread_mutex_lock(&link->lock);
+    worker->room = worker->spare;
+    worker->spare = (struct stage_memory){.pinned = NULL};
+    room = worker->room;
+    (void)pthread_mutex_unlock(&link->lock);
+    if (n_bytes > room.n_bytes) {
+        stage_unpin(link, &room);
+        status = stage_pin(link, n_bytes, &room, error);
+        (void)pthread_mutex_lock(&link->lock);
+        worker->room = room;
+        (void)pthread_mutex_unlock(&link->lock);
     }
-    worker->capacity_bytes = n_bytes;
-    return DEFT_OK;
+    return status;
 }
 
 /* Posts on the inner link when all ops before have been. */
@@ -103,15 +132,15 @@ static enum deft_status stage_run(void *backend, uint32_t number, struct link_op
     uint64_t turn = link->n_run[number]++ * link->n_workers + number;
     enum deft_status status = stage_make_room(link, worker, n_bytes, error);
     if (status == DEFT_OK) {
-        status = device->pull(link->device, worker->copier, worker->pinned, op->data, n_bytes,
+        status = device->pull(link->device, worker->copier, worker->room.pinned, op->data, n_bytes,
                               op->ready, error);
     }
     if (status == DEFT_OK) {
-        status = stage_reduce(link, turn, op, worker->pinned, error);
+        status = stage_reduce(link, turn, op, worker->room.pinned, error);
     }
     if (status == DEFT_OK) {
-        status =
-            device->push(link->device, worker->copier, op->data, worker->pinned, n_bytes, error);
+        status = device->push(link->device, worker->copier, op->data, worker->room.pinned, n_bytes,
+                              error);
     }
     if (status != DEFT_OK) {
         stage_give_up(link);
@@ -121,7 +150,8 @@ static enum deft_status stage_run(void *backend, uint32_t number, struct link_op
 
 static void stage_free(struct stage_link *link) {
     for (uint32_t i = 0; i < link->n_workers; i++) {
-        link->device->ops->unpin(link->device, link->workers[i].pinned);
+        stage_unpin(link, &link->workers[i].room);
+        stage_unpin(link, &link->workers[i].spare);
         link->device->ops->copier_close(link->device, link->workers[i].copier);
     }
     (void)pthread_cond_destroy(&link->turn);
@@ -180,6 +210,30 @@ static enum deft_status stage_open(const char *name, const struct link_world *wo
     return DEFT_OK;
 }
 
+static enum deft_status stage_reserve(struct link *base, size_t n_bytes, struct deft_error *error) {
+    struct stage_link *link = stage_of(base);
+    enum deft_status status = DEFT_OK;
+    for (uint32_t i = 0; i < link->n_workers && status == DEFT_OK; i++) {
+        struct stage_worker *worker = &link->workers[i];
+        struct stage_memory spare = {.pinned = NULL};
+        (void)pthread_mutex_lock(&link->lock);
+        int has_room = n_bytes <= worker->room.n_bytes || n_bytes <= worker->spare.n_bytes;
+        (void)pthread_mutex_unlock(&link->lock);
+        if (has_room) {
+            continue;
+        }
+        status = stage_pin(link, n_bytes, &spare, error);
+        if (status == DEFT_OK) {
+            (void)pthread_mutex_lock(&link->lock);
+            struct stage_memory before = worker->spare;
+            worker->spare = spare;
+            (void)pthread_mutex_unlock(&link->lock);
+            stage_unpin(link, &before);
+        }
+    }
+    return status;
+}
+
 static enum deft_status stage_post(struct link *link, struct link_op *op) {
     return link_queue_post(&stage_of(link)->queue, op);
 }
@@ -221,6 +275,7 @@ static int stage_close(struct link *link) {
 const struct link_ops link_stage = {
     .backend = "stage",
     .open = stage_open,
+    .reserve = stage_reserve,
     .post = stage_post,
     .wait = stage_wait,
     .abort = stage_abort,

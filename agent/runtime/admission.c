@@ -44,6 +44,9 @@ static enum deft_status admission_build(const struct deft_runtime *rt,
     struct engine *engine = NULL;
     enum deft_status status =
         engine_create(plan, head->seq, &rt->space, writes_back, &engine, error);
+    if (status == DEFT_OK) {
+        status = gradients_reserve(rt, plan, error);
+    }
     if (status == DEFT_OK && fuse_is_set(&limits)) {
         status = engine_set_fuse(engine, &limits, &rt->builtin, &rt->space, writes_back, error);
     }

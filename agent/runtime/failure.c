@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "runtime/runtime.h"
 
 /* A link breaks at the same moment as the watch notices; whoever is first, the watch knows the
@@ -35,11 +36,9 @@ static int failure_ask_watch(struct deft_runtime *rt, struct deft_error *out) {
         return 0;
     }
     int64_t until_ns = clock_monotonic_ns() + FAILURE_WATCH_NS;
-    struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
-                             .tv_nsec = until_ns % INT64_C(1000000000)};
     (void)pthread_mutex_lock(&rt->failure_lock);
     while (rt->lost.status == DEFT_OK && star_departed(rt->star) < 0 &&
-           pthread_cond_timedwait(&rt->failure_known, &rt->failure_lock, &until) != ETIMEDOUT) {
+           thread_condition_wait(&rt->failure_known, &rt->failure_lock, until_ns) != ETIMEDOUT) {
     }
     int found = rt->lost.status != DEFT_OK;
     if (found) {

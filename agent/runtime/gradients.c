@@ -66,6 +66,36 @@ void gradients_expect(struct deft_runtime *rt) {
     memset(engine->next_post, 0, sizeof(engine->next_post));
 }
 
+/* At most: a bucket of mixed types has the width of the widest. */
+static size_t gradients_largest_op(const struct deft_runtime *rt, const struct dsched_plan *plan,
+                                   uint32_t link) {
+    uint64_t elements = 0;
+    size_t width = 0;
+    for (uint32_t i = 0; i < plan->n_generations * plan->n_buckets; i++) {
+        const struct dsched_bucket *bucket = &plan->buckets[i % plan->n_buckets];
+        if (plan->ops[i].link == link && bucket->end - bucket->begin > elements) {
+            elements = bucket->end - bucket->begin;
+        }
+    }
+    for (uint32_t t = 0; t < rt->space.n_tensors; t++) {
+        size_t bytes = dsched_dtype_bytes(rt->space.tensors[t].dtype);
+        width = bytes > width ? bytes : width;
+    }
+    return (size_t)elements * width;
+}
+
+enum deft_status gradients_reserve(const struct deft_runtime *rt, const struct dsched_plan *plan,
+                                   struct deft_error *error) {
+    enum deft_status status = DEFT_OK;
+    for (uint32_t l = 0; l < plan->n_links && status == DEFT_OK; l++) {
+        const struct runtime_link *link = &rt->links[l];
+        if (link->ops->reserve != NULL) {
+            status = link->ops->reserve(link->link, gradients_largest_op(rt, plan, l), error);
+        }
+    }
+    return status;
+}
+
 enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op, uint32_t merged) {
     struct engine *engine = rt->engine;
     const struct dsched_op *planned = dsched_plan_op(&engine->plan, engine->gen_index, op->bucket);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "runtime/device_host.h"
 #include "runtime/meeting.h"
 #include "runtime/star_io.h"
@@ -139,11 +140,7 @@ enum deft_status deft_open(const struct deft_options *options, struct deft_runti
     rt->stats.grad_sq_mean = NAN;
     deft_learning_rate(rt, options->learning_rate != 0 ? options->learning_rate : NAN);
     (void)pthread_mutex_init(&rt->failure_lock, NULL);
-    pthread_condattr_t attributes;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&rt->failure_known, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)thread_condition_init(&rt->failure_known);
     status = runtime_copy_options(rt, options, error);
     if (status == DEFT_OK) {
         status = runtime_open_device(rt, error);
@@ -270,6 +267,9 @@ enum deft_status deft_commit(struct deft_runtime *rt, struct deft_error *error) 
     if (status == DEFT_OK) {
         status =
             rt->first_plan != NULL ? admission_first(rt, error) : runtime_run_builtin(rt, error);
+    }
+    if (status == DEFT_OK) { /* what any plan falls back to */
+        status = gradients_reserve(rt, &rt->builtin, error);
     }
     if (status == DEFT_OK) {
         rt->clock_origin_ns = clock_monotonic_ns();

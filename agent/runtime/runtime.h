@@ -164,6 +164,11 @@ DEFT_NODISCARD enum deft_status probe_share_parameters(struct deft_runtime *rt,
                                                        struct deft_error *error);
 
 /* gradients.c */
+/* Memory of the links for the ops of `plan`, on any thread, one at a time. DEFT_NO_MEMORY: what ran
+ * before can go on. */
+DEFT_NODISCARD enum deft_status gradients_reserve(const struct deft_runtime *rt,
+                                                  const struct dsched_plan *plan,
+                                                  struct deft_error *error);
 /* Posts op (generation, bucket): its data is complete. */
 DEFT_NODISCARD enum deft_status gradients_post(struct deft_runtime *rt, struct engine_op *op,
                                                uint32_t merged);

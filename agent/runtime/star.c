@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "runtime/star_io.h"
 
 #define STAR_NS_PER_S INT64_C(1000000000)
@@ -245,11 +246,7 @@ enum deft_status star_open(const char *master_host, uint16_t master_port, int li
     star->wake_fd = -1;
     star->departed = -1;
     (void)pthread_mutex_init(&star->lock, NULL);
-    pthread_condattr_t attributes;
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&star->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)thread_condition_init(&star->changed);
     enum deft_status status = DEFT_OK;
     if (n_ranks > 1) {
         status = rank == 0 ? star_gather_ranks(star, listener, timeout_ns, error)

@@ -148,14 +148,12 @@ void star_leave(struct star *star, int64_t patience_ns) {
         return;
     }
     int64_t until_ns = clock_monotonic_ns() + patience_ns;
-    struct timespec until = {.tv_sec = until_ns / INT64_C(1000000000),
-                             .tv_nsec = until_ns % INT64_C(1000000000)};
     if (star->rank != 0) {
         star_tell_all(star, STAR_IO_BYE, NULL);
     }
     (void)pthread_mutex_lock(&star->lock);
     while (!star->over && !star_all_departed(star) &&
-           pthread_cond_timedwait(&star->changed, &star->lock, &until) != ETIMEDOUT) {
+           thread_condition_wait(&star->changed, &star->lock, until_ns) != ETIMEDOUT) {
     }
     (void)pthread_mutex_unlock(&star->lock);
     if (star->rank == 0) {

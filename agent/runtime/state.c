@@ -7,12 +7,40 @@
 #include "runtime/kernels.h"
 #include "runtime/runtime.h"
 
+/* A buffer goes in pieces that no link needs more memory for than it was measured with. */
+#define STATE_PIECE_BYTES (UINT64_C(4) << 20)
+
 struct state_buffer {
     void *data;
     uint64_t elements;
     enum dsched_dtype dtype;
-    struct link_op op;
+    void *mark;          /* of the device: behind it the pieces may be read */
+    struct link_op *ops; /* [n_ops], one per piece */
+    uint64_t n_ops;
 };
+
+static enum deft_status state_make(struct device *device, struct state_buffer *buffer,
+                                   struct deft_error *error) {
+    uint64_t width = dsched_dtype_bytes(buffer->dtype);
+    uint64_t most = STATE_PIECE_BYTES / width;
+    buffer->n_ops = (buffer->elements + most - 1) / most;
+    buffer->ops = calloc(buffer->n_ops, sizeof(*buffer->ops));
+    buffer->mark = device->ops->mark_create(device);
+    if (buffer->ops == NULL || (device->ops->is_async && buffer->mark == NULL)) {
+        free(buffer->ops);
+        device->ops->mark_destroy(device, buffer->mark);
+        return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory or event for optimizer state");
+    }
+    for (uint64_t i = 0; i < buffer->n_ops; i++) {
+        uint64_t left = buffer->elements - i * most;
+        buffer->ops[i] = (struct link_op){.data = (uint8_t *)buffer->data + i * most * width,
+                                          .elements = left < most ? left : most,
+                                          .dtype = (enum link_dtype)buffer->dtype,
+                                          .reduce = LINK_SUM,
+                                          .ready = buffer->mark};
+    }
+    return DEFT_OK;
+}
 
 enum deft_status deft_state_add(struct deft_runtime *rt, void *state, uint64_t elements,
                                 enum deft_dtype dtype, struct deft_error *error) {
@@ -32,20 +60,18 @@ enum deft_status deft_state_add(struct deft_runtime *rt, void *state, uint64_t e
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory for optimizer state");
     }
     rt->states = grown;
-    void *mark = rt->device->ops->mark_create(rt->device);
-    if (rt->device->ops->is_async && mark == NULL) {
-        return deft_fail(error, DEFT_NO_MEMORY, 0, "no event for optimizer state");
-    }
-    rt->states[rt->n_states++] = (struct state_buffer){.data = state,
-                                                       .elements = elements,
-                                                       .dtype = (enum dsched_dtype)dtype,
-                                                       .op = {.ready = mark}};
-    return DEFT_OK;
+    struct state_buffer *buffer = &rt->states[rt->n_states];
+    *buffer = (struct state_buffer){
+        .data = state, .elements = elements, .dtype = (enum dsched_dtype)dtype};
+    enum deft_status status = state_make(rt->device, buffer, error);
+    rt->n_states += status == DEFT_OK;
+    return status;
 }
 
 void state_done(struct deft_runtime *rt) {
     for (uint32_t i = 0; i < rt->n_states; i++) {
-        rt->device->ops->mark_destroy(rt->device, rt->states[i].op.ready);
+        rt->device->ops->mark_destroy(rt->device, rt->states[i].mark);
+        free(rt->states[i].ops);
     }
     free(rt->states);
     rt->states = NULL;
@@ -61,17 +87,16 @@ static enum deft_status state_reduce(struct deft_runtime *rt, struct state_buffe
         struct state_buffer *buffer = &buffers[i];
         device->scale(rt->device, (enum deft_dtype)buffer->dtype, buffer->data, buffer->elements,
                       1.0 / (double)rt->options.n_ranks);
-        device->mark(rt->device, buffer->op.ready);
-        buffer->op = (struct link_op){.data = buffer->data,
-                                      .elements = buffer->elements,
-                                      .dtype = (enum link_dtype)buffer->dtype,
-                                      .reduce = LINK_SUM,
-                                      .ready = buffer->op.ready};
-        status = link->ops->post(link->link, &buffer->op);
+        device->mark(rt->device, buffer->mark);
+        for (uint64_t p = 0; p < buffer->n_ops && status == DEFT_OK; p++) {
+            status = link->ops->post(link->link, &buffer->ops[p]);
+        }
     }
     for (uint32_t i = 0; i < n_buffers && status == DEFT_OK; i++) {
         struct state_buffer *buffer = &buffers[i];
-        status = link->ops->wait(link->link, &buffer->op, INT64_MAX);
+        for (uint64_t p = 0; p < buffer->n_ops && status == DEFT_OK; p++) {
+            status = link->ops->wait(link->link, &buffer->ops[p], INT64_MAX);
+        }
         if (status == DEFT_OK) {
             device->purge(rt->device, (enum deft_dtype)buffer->dtype, buffer->data,
                           buffer->elements);
