@@ -383,6 +383,17 @@ static void jobs_take_event(struct jobs *jobs, struct jobs_live *live,
     }
 }
 
+static void jobs_tell_plan(struct jobs_live *live) {
+    const struct tuner_plan *running = &live->tuner.state.running;
+    const struct contention_plan plan = {
+        .seq = running->seq,
+        .is_exact = running->is_exact,
+        .at_boundary = running->rule == DSCHED_AVERAGED,
+        .cycle = running->cycle > 0 ? running->cycle : 1,
+        .n_merged = running->updates_ppm > 0 ? 1e6 / running->updates_ppm : 1};
+    observe_runs(live->observe, &plan);
+}
+
 /* What is on disk now goes to the tuner. With the lock held. */
 static void jobs_take_report(struct jobs *jobs, struct jobs_live *live,
                              const struct wire_report *report) {
@@ -395,6 +406,7 @@ static void jobs_take_report(struct jobs *jobs, struct jobs_live *live,
     for (uint32_t i = 0; i < report->n_iterations; i++) {
         struct observed whole;
         struct tuner_decision decision = {0};
+        jobs_tell_plan(live);
         if (!observe_iteration(live->observe, &report->iterations[i], &whole)) {
             continue;
         }

@@ -321,7 +321,10 @@ void jobs_live_view(const struct jobs_live *live, struct wire_job *out) {
     out->updates_per_step = plan->updates_ppm / 1e6;
     out->exact_step_ns = tuner->exact_step_ns;
     out->step_ns = tuner_estimate(&live->tuner);
-    out->predicted_step_ns = plan->is_exact ? tuner->best_step_ns : plan->predicted_step_ns;
+    out->predicted_step_ns = plan->predicted_step_ns;
+    if (plan->is_exact) { /* what could be had, as long as anything is still to be tried */
+        out->predicted_step_ns = tuner->phase != TUNER_HALTED ? tuner->best_step_ns : 0;
+    }
     out->gain = live_ratio(tuner->exact_step_ns, out->step_ns);
     out->predicted_gain = live_ratio(tuner->exact_step_ns, out->predicted_step_ns);
     out->coverage = live->coverage_ppm > 0 ? (double)live->coverage_ppm / 1e6 : (double)NAN;

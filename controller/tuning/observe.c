@@ -11,7 +11,8 @@
 /* Iterations behind a median. */
 #define OBSERVE_ROWS 64u
 /* Fewer say nothing yet. */
-#define OBSERVE_MIN_ROWS 8u
+#define OBSERVE_MIN_ROWS   8u
+#define OBSERVE_MIN_CYCLES 3u
 /* Sizes of all-reduces told apart per link; a plan rarely has more different buckets. */
 #define OBSERVE_SIZES 128u
 /* Fastest times kept per size, one per report. */
@@ -39,6 +40,8 @@ struct observe_slot {
 };
 
 struct observe_row {
+    uint64_t iteration;
+    uint64_t plan_seq;
     int64_t forward_ns;
     int64_t backward_ns;
     int64_t optimizer_ns;
@@ -73,6 +76,8 @@ struct observe {
     struct observe_slot *slots; /* by iteration; free once all ranks have reported */
     uint32_t n_rows;
     struct observe_row rows[OBSERVE_ROWS]; /* a ring */
+    struct contention_plan plan;           /* that runs */
+    struct contention contention;
     uint32_t readiness_rank;
     int has_readiness;
     int64_t *offsets_ns;
@@ -88,6 +93,7 @@ enum deft_status observe_create(uint32_t n_ranks, uint32_t n_tensors, uint32_t n
     observe->n_ranks = n_ranks;
     observe->n_tensors = n_tensors;
     observe->n_links = n_links;
+    observe->plan = (struct contention_plan){.is_exact = 1, .cycle = 1, .n_merged = 1};
     observe->next = calloc(n_ranks, sizeof(*observe->next));
     observe->silent = calloc(n_ranks, 1);
     observe->n_slots = OBSERVE_FIRST_SLOTS;
@@ -284,6 +290,28 @@ uint32_t observe_heard(const struct observe *observe, uint32_t *out_first_unhear
     return n_heard;
 }
 
+void observe_runs(struct observe *observe, const struct contention_plan *plan) {
+    observe->plan = *plan;
+}
+
+static void observe_keep(struct observe *observe, const struct observed *whole) {
+    observe->rows[observe->n_rows++ % OBSERVE_ROWS] =
+        (struct observe_row){.iteration = whole->iteration,
+                             .plan_seq = whole->plan_seq,
+                             .forward_ns = whole->forward_ns,
+                             .backward_ns = whole->backward_ns,
+                             .optimizer_ns = whole->optimizer_ns,
+                             .exposed_ns = whole->exposed_ns,
+                             .bytes = whole->bytes};
+    if (!whole->is_mixed && whole->plan_seq == observe->plan.seq) {
+        const struct contention_row row = {.iteration = whole->iteration,
+                                           .forward_ns = whole->forward_ns,
+                                           .step_ns = whole->step_ns,
+                                           .bytes = whole->bytes};
+        contention_add(&observe->contention, &observe->plan, &row);
+    }
+}
+
 int observe_iteration(struct observe *observe, const struct wire_iteration *row,
                       struct observed *out) {
     if (row->iteration < observe->next[row->rank]) {
@@ -308,13 +336,7 @@ int observe_iteration(struct observe *observe, const struct wire_iteration *row,
     }
     observe_finish(slot);
     if (slot->whole.step_ns > 0 && slot->disturbed == 0) {
-        struct observe_row *kept = &observe->rows[observe->n_rows % OBSERVE_ROWS];
-        kept->forward_ns = slot->whole.forward_ns;
-        kept->backward_ns = slot->whole.backward_ns;
-        kept->optimizer_ns = slot->whole.optimizer_ns;
-        kept->exposed_ns = slot->whole.exposed_ns;
-        kept->bytes = slot->whole.bytes;
-        observe->n_rows++;
+        observe_keep(observe, &slot->whole);
     }
     *out = slot->whole;
     slot->in_use = 0;
@@ -375,38 +397,78 @@ static int observe_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static uint32_t observe_n_rows(const struct observe *observe) {
-    return observe->n_rows < OBSERVE_ROWS ? observe->n_rows : OBSERVE_ROWS;
+/* Those of the plan that runs, or all while it has too few. Returns how many. */
+static uint32_t observe_rows(const struct observe *observe,
+                             const struct observe_row *out[OBSERVE_ROWS], uint32_t *out_cycle) {
+    uint32_t n = observe->n_rows < OBSERVE_ROWS ? observe->n_rows : OBSERVE_ROWS;
+    uint32_t n_own = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (observe->rows[i].plan_seq == observe->plan.seq) {
+            out[n_own++] = &observe->rows[i];
+        }
+    }
+    *out_cycle = n_own >= OBSERVE_MIN_CYCLES * observe->plan.cycle ? observe->plan.cycle : 1;
+    if (n_own >= OBSERVE_MIN_ROWS) {
+        return n_own;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = &observe->rows[i];
+    }
+    *out_cycle = 1;
+    return n;
+}
+
+enum observe_stage { OBSERVE_FORWARD, OBSERVE_BACKWARD, OBSERVE_OPTIMIZER };
+
+static int64_t observe_stage_ns(const struct observe_row *row, enum observe_stage stage) {
+    return stage == OBSERVE_FORWARD    ? row->forward_ns
+           : stage == OBSERVE_BACKWARD ? row->backward_ns
+                                       : row->optimizer_ns;
+}
+
+static int64_t observe_typical(const struct observe_row *const rows[OBSERVE_ROWS], uint32_t n,
+                               uint32_t cycle, enum observe_stage stage) {
+    int64_t values[OBSERVE_ROWS];
+    int64_t sum = 0;
+    uint32_t n_places = 0;
+    for (uint32_t place = 0; place < cycle; place++) {
+        uint32_t n_values = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            if (rows[i]->iteration % cycle == place) {
+                values[n_values++] = observe_stage_ns(rows[i], stage);
+            }
+        }
+        if (n_values > 0) {
+            qsort(values, n_values, sizeof(*values), observe_compare);
+            sum += values[n_values / 2];
+            n_places++;
+        }
+    }
+    return n_places > 0 ? sum / n_places : 0;
 }
 
 enum deft_status observe_compute(const struct observe *observe, int64_t *out_forward,
                                  int64_t *out_backward, int64_t *out_optimizer) {
-    int64_t forward[OBSERVE_ROWS];
-    int64_t backward[OBSERVE_ROWS];
-    int64_t optimizer[OBSERVE_ROWS];
-    uint32_t n = observe_n_rows(observe);
+    const struct observe_row *rows[OBSERVE_ROWS];
+    uint32_t cycle;
+    uint32_t n = observe_rows(observe, rows, &cycle);
     if (n < OBSERVE_MIN_ROWS) {
         return DEFT_STATE;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        forward[i] = observe->rows[i].forward_ns;
-        backward[i] = observe->rows[i].backward_ns;
-        optimizer[i] = observe->rows[i].optimizer_ns;
-    }
-    qsort(forward, n, sizeof(int64_t), observe_compare);
-    qsort(backward, n, sizeof(int64_t), observe_compare);
-    qsort(optimizer, n, sizeof(int64_t), observe_compare);
-    *out_forward = forward[n / 2];
-    *out_backward = backward[n / 2];
-    *out_optimizer = optimizer[n / 2];
+    *out_forward = observe_typical(rows, n, cycle, OBSERVE_FORWARD);
+    *out_backward = observe_typical(rows, n, cycle, OBSERVE_BACKWARD);
+    *out_optimizer = observe_typical(rows, n, cycle, OBSERVE_OPTIMIZER);
     return DEFT_OK;
 }
 
 double observe_overlap(const struct observe *observe, double ns_per_byte) {
+    const struct observe_row *rows[OBSERVE_ROWS];
+    uint32_t cycle;
+    uint32_t n = observe_rows(observe, rows, &cycle);
     double compute_ns = 0;
     double busy_ns = 0;
-    for (uint32_t i = 0; i < observe_n_rows(observe); i++) {
-        const struct observe_row *row = &observe->rows[i];
+    for (uint32_t i = 0; i < n; i++) {
+        const struct observe_row *row = rows[i];
         compute_ns += (double)(row->forward_ns + row->backward_ns + row->optimizer_ns);
         busy_ns += (double)row->bytes * ns_per_byte - (double)row->exposed_ns;
     }
@@ -414,6 +476,10 @@ double observe_overlap(const struct observe *observe, double ns_per_byte) {
         return 0;
     }
     return busy_ns < compute_ns ? busy_ns / compute_ns : 1;
+}
+
+double observe_contention(const struct observe *observe, double ns_per_byte) {
+    return contention_factor(&observe->contention, ns_per_byte);
 }
 
 const int64_t *observe_offsets(const struct observe *observe) {

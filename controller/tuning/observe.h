@@ -8,6 +8,7 @@
 #include <deft/status.h>
 #include <dsched/profile.h>
 
+#include "tuning/contention.h"
 #include "tuning/quantify.h"
 #include "wire/wire.h"
 
@@ -44,12 +45,20 @@ uint32_t observe_heard(const struct observe *observe, uint32_t *out_first_unhear
 void observe_readiness(struct observe *observe, const struct wire_readiness *readiness);
 void observe_ops(struct observe *observe, const struct wire_op_summary *summary);
 
-/* Medians over the newest undisturbed iterations; DEFT_STATE while there are too few. */
+/* The plan that runs from now on, since what iterations say depends on it. To begin with it is
+ * number 0, an exact one. */
+void observe_runs(struct observe *observe, const struct contention_plan *plan);
+
+/* Over the newest undisturbed iterations, of the plan that runs once it has enough of them:
+ * medians, under a plan that merges the mean of those of each place in its cycle. DEFT_STATE while
+ * there are too few. */
 DEFT_NODISCARD enum deft_status observe_compute(const struct observe *observe, int64_t *out_forward,
                                                 int64_t *out_backward, int64_t *out_optimizer);
 /* Share of the computation, 0..1, beside which links were busy, over the same iterations: what they
  * carried at `ns_per_byte`, less what was waited for. */
 double observe_overlap(const struct observe *observe, double ns_per_byte);
+/* contention_factor of this job. */
+double observe_contention(const struct observe *observe, double ns_per_byte);
 /* [n_tensors] offsets from backward_begin, or NULL. */
 const int64_t *observe_offsets(const struct observe *observe);
 /* Low quantile of the fastest all-reduce per size, sorted by bytes; returns how many, at most

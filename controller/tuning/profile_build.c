@@ -8,9 +8,9 @@
 /* A measured curve shifts the probed one by at most this factor: more is a measuring error. */
 #define BUILD_MAX_SCALE 4.0
 #define BUILD_MIN_SCALE 0.25
-/* A transport that runs on the host's processors takes them from the computation: copies, packets
- * and caches. With one processor per rank and a busy link of 500 Mbit/s, steps were 8 to 14 %
- * longer. */
+/* Until it is measured on the job itself. A transport that runs on the host's processors takes them
+ * from the computation: copies, packets and caches. With one processor per rank and a busy link of
+ * 500 Mbit/s, steps were 8 to 14 % longer. */
 #define BUILD_HOST_CONTENTION_PPM 1100000u
 
 /* Gradient space order is the reverse of registration. A gradient cannot be handed to a bucket
@@ -192,25 +192,37 @@ static enum deft_status build_links(const struct wire_registration *registration
 /* What was measured ran beside links that were busy for some of it, and a profile says what it
  * takes beside none: otherwise contention would be counted twice, and once more in every profile
  * that is made while a plan runs. Links are taken to carry bytes by their speed. */
-static double build_undisturbed(const struct dsched_profile *profile,
-                                const struct observe *observe) {
-    double bytes_per_ns = 0;
+static double build_undisturbed(const struct dsched_profile *profile, const struct observe *observe,
+                                double ns_per_byte) {
     double contention = 1;
     for (uint32_t l = 0; l < profile->n_links; l++) {
+        if (profile->links[l].contention_ppm > contention * 1e6) {
+            contention = profile->links[l].contention_ppm / 1e6;
+        }
+    }
+    return 1 - observe_overlap(observe, ns_per_byte) * (contention - 1) / contention;
+}
+
+/* Of all links together; 0: unknown. */
+static double build_ns_per_byte(const struct dsched_profile *profile) {
+    double bytes_per_ns = 0;
+    for (uint32_t l = 0; l < profile->n_links; l++) {
         const struct dsched_link *link = &profile->links[l];
-        if (link->n_samples == 0) { /* the check of the profile will say so */
-            continue;
-        }
-        const struct dsched_sample *largest = &link->samples[link->n_samples - 1];
-        bytes_per_ns += (double)largest->bytes / (double)largest->ns;
-        if (link->contention_ppm > contention * 1e6) {
-            contention = link->contention_ppm / 1e6;
+        if (link->n_samples > 0) { /* else the check of the profile will say so */
+            const struct dsched_sample *largest = &link->samples[link->n_samples - 1];
+            bytes_per_ns += (double)largest->bytes / (double)largest->ns;
         }
     }
-    if (bytes_per_ns <= 0) {
-        return 1;
+    return bytes_per_ns > 0 ? 1 / bytes_per_ns : 0;
+}
+
+/* What was measured of the job holds for all of its links: they were busy together. */
+static void build_contention(struct dsched_profile *profile, const struct observe *observe,
+                             double ns_per_byte) {
+    double contention = observe_contention(observe, ns_per_byte);
+    for (uint32_t l = 0; l < profile->n_links && contention > 0; l++) {
+        profile->links[l].contention_ppm = (uint32_t)(contention * 1e6);
     }
-    return 1 - observe_overlap(observe, 1 / bytes_per_ns) * (contention - 1) / contention;
 }
 
 static enum deft_status build_fill(const struct wire_registration *registration,
@@ -228,7 +240,9 @@ static enum deft_status build_fill(const struct wire_registration *registration,
     if (status != DEFT_OK) {
         return status;
     }
-    double undisturbed = build_undisturbed(profile, observe);
+    double ns_per_byte = build_ns_per_byte(profile);
+    build_contention(profile, observe, ns_per_byte);
+    double undisturbed = build_undisturbed(profile, observe, ns_per_byte);
     profile->forward_ns = (int64_t)((double)profile->forward_ns * undisturbed);
     profile->backward_ns = (int64_t)((double)profile->backward_ns * undisturbed);
     profile->optimizer_ns = (int64_t)((double)profile->optimizer_ns * undisturbed);
