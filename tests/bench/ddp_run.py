@@ -204,20 +204,22 @@ def measure(bench):
         jobs = {"floor": bench.start("floor"), "ddp": bench.start("ddp", ddp_env),
                 "exact": bench.start("exact"), "auto": bench.start("auto")}
         turns = settle(bench, jobs["auto"])
-        rounds, left_out = [], 0
-        begin = jobs["auto"].said[0]
+        rounds, left_out, n_updates, n_iterations = [], 0, 0, 0
+        plan = jobs["auto"].said[0]["plans"][-1]
         while len(rounds) < options.rounds:
+            before = jobs["auto"].said[0]
             order = list(jobs)[::-1] if (len(rounds) + left_out) % 2 else list(jobs)
             times = {name: statistics.mean(jobs[name].run(DROPPED + options.iterations))
                      for name in order}
-            if set(jobs["auto"].said[0]["plan_seqs"]) == {begin["plan_seqs"][-1]}:
+            said = jobs["auto"].said[0]
+            if all(ran == plan for ran in said["plans"]):
                 rounds.append(times)
+                n_updates += said["updates"] - before["updates"]
+                n_iterations += said["n"] - before["n"]
             elif left_out < MOST_LEFT_OUT:
                 left_out += 1
             else:
                 sys.exit(f"ddp: {left_out} rounds did not keep to the plan: {bench.job()}")
-        # What the rounds measured. The job's loss jumps late, without us too, which ends a plan.
-        end = jobs["auto"].said[0]
         losses = same_samples({name: jobs[name] for name in ("ddp", "auto")})
         said = jobs["auto"].said
         result = {"rate_mbit": options.rate, "links": options.links, "world": options.world}
@@ -231,10 +233,8 @@ def measure(bench):
             exact_over_ddp=round(statistics.median(r["exact"] / r["ddp"] for r in rounds), 3),
             loss_ddp=round(losses["ddp"], 5), loss_auto=round(losses["auto"], 5),
             iterations=said[0]["n"],
-            bit_equal=len({s["hash"] for s in said}) == 1, rule=end["rule"],
-            max_merge=options.max_merge,
-            updates_per_iteration=round(
-                (end["updates"] - begin["updates"]) / (end["n"] - begin["n"]), 3),
+            bit_equal=len({s["hash"] for s in said}) == 1, rule=plan[1],
+            max_merge=options.max_merge, updates_per_iteration=round(n_updates / n_iterations, 3),
             rounds_left_out=left_out, settled_after=turns * TURN, ddp_cap_mb=cap,
             ddp_interfaces=names)
         for job in jobs.values():

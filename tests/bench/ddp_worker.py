@@ -42,7 +42,7 @@ class Trainer:
         self.variant = variant
         self.model = model_of()
         self.plain = self.model
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.002, momentum=0.9)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
         self.batches = list(batches_of(rank))
         self.n = 0
         if variant == "ddp":
@@ -69,18 +69,18 @@ class Trainer:
         return value
 
     def run(self, n):
-        times, losses, seqs = [], [], []
+        times, losses, plans = [], [], []
         is_ours = self.variant in ("exact", "auto")
         for _ in range(n):
             begin = time.perf_counter()
             losses.append(self.iterate())
             times.append(time.perf_counter() - begin)
             if is_ours:
-                seqs.append(self.deft.stats(self.model)["plan_seq"])
-        said = {"times": times, "losses": losses, "n": self.n, "plan_seqs": seqs}
+                stats = self.deft.stats(self.model)
+                plans.append([stats["plan_seq"], stats["rule"]])  # a fuse keeps the number
+        said = {"times": times, "losses": losses, "n": self.n, "plans": plans}
         if is_ours:
-            stats = self.deft.stats(self.model)
-            said.update(rule=stats["rule"], updates=stats["updates"])
+            said["updates"] = self.deft.stats(self.model)["updates"]
             self.deft.drain(self.model)  # a pause follows, which is no step time
         digest = hashlib.sha256()
         for parameter in self.plain.parameters():
