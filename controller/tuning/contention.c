@@ -32,8 +32,8 @@ static int contention_compare(const void *a, const void *b) {
 }
 
 /* Median forward of the iterations at one place of a cycle; 0: there is none. */
-static double contention_forward(const struct contention_row *rows, uint32_t n, uint32_t cycle,
-                                 uint32_t place) {
+static int64_t contention_forward(const struct contention_row *rows, uint32_t n, uint32_t cycle,
+                                  uint32_t place) {
     int64_t values[CONTENTION_ROWS];
     uint32_t n_values = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -45,16 +45,16 @@ static double contention_forward(const struct contention_row *rows, uint32_t n, 
         return 0;
     }
     qsort(values, n_values, sizeof(*values), contention_compare);
-    return (double)values[n_values / 2];
+    return values[n_values / 2];
 }
 
-static double contention_step(const struct contention_row *rows, uint32_t n) {
+static int64_t contention_step(const struct contention_row *rows, uint32_t n) {
     int64_t values[CONTENTION_ROWS];
     for (uint32_t i = 0; i < n; i++) {
         values[i] = rows[i].step_ns;
     }
     qsort(values, n, sizeof(*values), contention_compare);
-    return (double)values[n / 2];
+    return values[n / 2];
 }
 
 static uint32_t contention_rows(uint32_t n) {
@@ -72,15 +72,16 @@ double contention_factor(const struct contention *contention, double ns_per_byte
         return 0;
     }
     for (uint32_t place = 0; place < plan->cycle; place++) {
-        forward_ns = fmax(forward_ns, contention_forward(contention->busy, n, plan->cycle, place));
+        int64_t place_ns = contention_forward(contention->busy, n, plan->cycle, place);
+        forward_ns = fmax(forward_ns, (double)place_ns);
     }
     for (uint32_t i = 0; i < n; i++) {
         bytes += (double)contention->busy[i].bytes / n;
     }
-    double idle_ns = contention_forward(contention->idle, n_idle, 1, 0);
+    double idle_ns = (double)contention_forward(contention->idle, n_idle, 1, 0);
     double work_ns = bytes * plan->n_merged * ns_per_byte;
     double before_ns =
-        plan->at_boundary ? 0 : fmax(contention_step(contention->busy, n) - forward_ns, 0);
+        plan->at_boundary ? 0 : fmax((double)contention_step(contention->busy, n) - forward_ns, 0);
     double beside_ns = fmin(work_ns - before_ns, forward_ns);
     if (!(beside_ns >= CONTENTION_LEAST * forward_ns)) {
         return 0;
