@@ -246,7 +246,7 @@ def table(path):
     rows = []
     for line in path.read_text(encoding="utf-8").splitlines():
         r = json.loads(line)
-        rows.append([r["rate_mbit"], r["links"], r["world"], r["floor_ms"],
+        rows.append([r["rate_mbit"] or "unshaped", r["links"], r["world"], r["floor_ms"],
                      f"{r['ddp_ms']} ({r['ddp_cap_mb']} MB)", r["exact_ms"], r["auto_ms"],
                      f"{r['speedup_vs_ddp']:.2f} ({r['speedup_range'][0]:.2f} to "
                      f"{r['speedup_range'][1]:.2f})",
