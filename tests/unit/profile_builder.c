@@ -122,6 +122,49 @@ static void contention_is_not_counted_twice(void **unused) {
     wire_registration_done(&registration);
 }
 
+/* Under a plan that merges three, the iteration beside the all-reduces is half as long again. The
+ * profile has that factor, and the mean of the cycle cleared of it; what ran before does not count.
+ */
+static void the_plan_that_runs_counts_by_places(void **unused) {
+    const struct contention_plan plan = {.seq = 1, .at_boundary = 1, .cycle = 3, .n_merged = 3};
+    uint64_t state = testing_seed();
+    struct wire_registration registration;
+    struct observe *observe = NULL;
+    struct dsched_profile profile = {0};
+    (void)unused;
+    registration_of(&registration);
+    assert_int_equal(observe_create(N_RANKS, N_TENSORS, 1, &observe), DEFT_OK);
+    (void)feed(observe, 0, 40, &state);
+    observe_runs(observe, &plan);
+    for (uint64_t i = 40; i < 40 + 30; i++) {
+        for (uint32_t rank = 0; rank < N_RANKS; rank++) {
+            struct wire_iteration row = row_of(rank, i, &state);
+            struct observed whole;
+            int is_beside = i % 3 == 1;
+            row.plan_seq = 1;
+            row.exposed_ns = 0;
+            row.forward_ns += is_beside ? row.forward_ns / 2 : 0;
+            row.backward_ns += is_beside ? row.backward_ns / 2 : 0;
+            row.optimizer_ns += is_beside ? row.optimizer_ns / 2 : 0;
+            row.step_ns = row.forward_ns + row.backward_ns + row.optimizer_ns;
+            row.bytes = is_beside ? 256000 : 0;
+            (void)observe_iteration(observe, &row, &whole);
+        }
+    }
+    assert_int_equal(profile_build(&registration, observe, &profile, NULL), DEFT_OK);
+    assert_in_range(profile.links[0].contention_ppm, 1490000, 1510000);
+    /* 2.61 ms of all-reduces beside iterations of 3.3, 3.3 and 4.95 ms. */
+    double share = (double)dsched_link_ns(&profile.links[0], 256000) / 11550000;
+    double undisturbed = 1 - share * (1 - 1 / 1.5);
+    assert_in_range(profile.forward_ns, (int64_t)(1e6 * 3.5 / 3 * undisturbed * 0.99),
+                    (int64_t)(1e6 * 3.5 / 3 * undisturbed * 1.01));
+    assert_in_range(profile.backward_ns, (int64_t)(2e6 * 3.5 / 3 * undisturbed * 0.99),
+                    (int64_t)(2e6 * 3.5 / 3 * undisturbed * 1.01));
+    dsched_profile_done(&profile);
+    observe_destroy(observe);
+    wire_registration_done(&registration);
+}
+
 static void readiness_becomes_backward_times(void **unused) {
     uint64_t state = testing_seed();
     struct wire_registration registration;
@@ -345,6 +388,7 @@ static void figures_are_means_over_the_ranks(void **unused) {
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(compute_is_the_slowest_rank),
     cmocka_unit_test(contention_is_not_counted_twice),
+    cmocka_unit_test(the_plan_that_runs_counts_by_places),
     cmocka_unit_test(readiness_becomes_backward_times),
     cmocka_unit_test(links_are_what_they_do_under_load),
     cmocka_unit_test(bursts_do_not_make_small_messages_cheap),
