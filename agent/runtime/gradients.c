@@ -66,7 +66,7 @@ void gradients_expect(struct deft_runtime *rt) {
     memset(engine->next_post, 0, sizeof(engine->next_post));
 }
 
-/* At most: a bucket of mixed types has the width of the widest. */
+/* At most: where types are mixed, a bucket's own may be narrower than the widest. */
 static size_t gradients_largest_op(const struct deft_runtime *rt, const struct dsched_plan *plan,
                                    uint32_t link) {
     uint64_t elements = 0;

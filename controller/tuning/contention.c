@@ -1,7 +1,8 @@
 #include "tuning/contention.h"
 
 #include <math.h>
-#include <stdlib.h>
+
+#include "tuning/median.h"
 
 /* Of forward; less is too little to tell a factor from noise. */
 #define CONTENTION_LEAST 0.5
@@ -25,12 +26,6 @@ void contention_add(struct contention *contention, const struct contention_plan 
     contention->is_full |= row->bytes > 0;
 }
 
-static int contention_compare(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Median forward of the iterations at one place of a cycle; 0: there is none. */
 static int64_t contention_forward(const struct contention_row *rows, uint32_t n, uint32_t cycle,
                                   uint32_t place) {
@@ -41,11 +36,7 @@ static int64_t contention_forward(const struct contention_row *rows, uint32_t n,
             values[n_values++] = rows[i].forward_ns;
         }
     }
-    if (n_values == 0) {
-        return 0;
-    }
-    qsort(values, n_values, sizeof(*values), contention_compare);
-    return values[n_values / 2];
+    return n_values > 0 ? median_of(values, n_values) : 0;
 }
 
 static int64_t contention_step(const struct contention_row *rows, uint32_t n) {
@@ -53,8 +44,7 @@ static int64_t contention_step(const struct contention_row *rows, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         values[i] = rows[i].step_ns;
     }
-    qsort(values, n, sizeof(*values), contention_compare);
-    return values[n / 2];
+    return median_of(values, n);
 }
 
 static uint32_t contention_rows(uint32_t n) {

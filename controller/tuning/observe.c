@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tuning/median.h"
+
 /* Agents back-fill on their own schedules: an iteration waits this long for its last rank. Jobs
  * whose ranks report in step need few slots, and there are thousands of jobs. */
 #define OBSERVE_SLOTS       2048u
@@ -391,12 +393,6 @@ void observe_ops(struct observe *observe, const struct wire_op_summary *summary)
     size->seen = ++link->n_summaries;
 }
 
-static int observe_compare(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Those of the plan that runs, or all while it has too few. Returns how many. */
 static uint32_t observe_rows(const struct observe *observe,
                              const struct observe_row *out[OBSERVE_ROWS], uint32_t *out_cycle) {
@@ -439,8 +435,7 @@ static int64_t observe_typical(const struct observe_row *const rows[OBSERVE_ROWS
             }
         }
         if (n_values > 0) {
-            qsort(values, n_values, sizeof(*values), observe_compare);
-            sum += values[n_values / 2];
+            sum += median_of(values, n_values);
             n_places++;
         }
     }
@@ -504,7 +499,7 @@ uint32_t observe_curve(const struct observe *observe, uint32_t link, struct dsch
             continue;
         }
         memcpy(times, size->times_ns, n_times * sizeof(*times));
-        qsort(times, n_times, sizeof(*times), observe_compare);
+        median_sort(times, n_times);
         /* The fastest of all may be a token bucket's burst; a quarter of the way up is not. */
         out[n].bytes = size->bytes;
         out[n].ns = times[n_times / 4];

@@ -1,7 +1,6 @@
 #include "tuning/tuner_window.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "tuning/median.h"
 
 /* Each position of a cycle is measured at least this often, so that a median can drop an outlier.
  */
@@ -42,17 +41,6 @@ void tuner_window_add(struct tuner *tuner, uint64_t iteration, int64_t step_ns) 
     tuner->n_since++;
 }
 
-static int window_compare(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int64_t window_median(int64_t *values, size_t n) {
-    qsort(values, n, sizeof(*values), window_compare);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 /* Under merged plans long and short steps alternate: a median over all would name one of them. The
  * mean of the medians of each position in the cycle is the step that whole cycles take, and a
  * checkpoint in one of them does not move it. */
@@ -76,7 +64,7 @@ int64_t tuner_measure(const struct tuner *tuner, uint32_t cycle) {
             }
         }
         if (n > 0) {
-            sum += window_median(values, n);
+            sum += median_of(values, n);
             n_positions++;
         }
     }
