@@ -9,7 +9,7 @@
 #define N_RANKS    2
 #define N_WEIGHTS  8u
 #define N_STATE    (2u * (1u << 20) + 5u) /* two pieces of 4 MiB and a rest */
-#define UNTOUCHED  -7.0f
+#define UNTOUCHED  (-7.0f)
 #define PLAN_BYTES 512u
 
 struct shared {
