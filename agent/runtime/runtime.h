@@ -69,7 +69,7 @@ struct deft_runtime {
     struct device host;    /* what `device` is, unless the tensors are elsewhere */
     struct device *device; /* also `space.device` */
     void *stream;          /* the caller's, for devices that have some */
-    char notice[384];      /* what was asked for and is not used; "": nothing */
+    char notice[768];      /* what was asked for and is not there; "": nothing */
     struct gradspace space;
     struct runtime_link links[DSCHED_MAX_LINKS];
     uint32_t n_links;

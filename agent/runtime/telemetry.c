@@ -129,12 +129,16 @@ static int telemetry_send_links(struct telemetry *t) {
     return 1;
 }
 
-static void telemetry_connect(struct telemetry *t) {
-    if (ipc_connect(t->rt->options.agent_socket, &t->fd, NULL) != DEFT_OK) {
+static enum deft_status telemetry_connect(struct telemetry *t, struct deft_error *error) {
+    enum deft_status status = ipc_connect(t->rt->options.agent_socket, &t->fd, error);
+    if (status != DEFT_OK) {
         t->fd = -1;
         telemetry_disconnect(t);
-        return;
     }
+    return status;
+}
+
+static void telemetry_introduce(struct telemetry *t) {
     struct ipc_hello hello;
     telemetry_fill_hello(t->rt, &hello);
     if (telemetry_send(t, IPC_HELLO, &hello, sizeof(hello), NULL, 0) && telemetry_send_tensors(t) &&
@@ -262,9 +266,13 @@ static void telemetry_say_goodbye(struct telemetry *t) {
 
 static void *telemetry_main(void *argument) {
     struct telemetry *t = argument;
+    if (t->fd >= 0) {
+        telemetry_introduce(t);
+    }
     while (!__atomic_load_n(&t->stopping, __ATOMIC_ACQUIRE)) {
-        if (t->fd < 0 && clock_monotonic_ns() >= t->retry_at_ns) {
-            telemetry_connect(t);
+        if (t->fd < 0 && clock_monotonic_ns() >= t->retry_at_ns &&
+            telemetry_connect(t, NULL) == DEFT_OK) {
+            telemetry_introduce(t);
         }
         struct pollfd polled[2] = {{.fd = t->wake_fd, .events = POLLIN},
                                    {.fd = t->fd, .events = POLLIN}};
@@ -280,6 +288,17 @@ static void *telemetry_main(void *argument) {
     return NULL;
 }
 
+/* Tried before the thread runs, so that even the shortest job knows; it never waits. */
+static void telemetry_try_first(struct telemetry *t) {
+    struct deft_runtime *rt = t->rt;
+    struct deft_error why = {.text = ""};
+    if (telemetry_connect(t, &why) != DEFT_OK) {
+        size_t n = strlen(rt->notice);
+        (void)snprintf(rt->notice + n, sizeof(rt->notice) - n,
+                       "%s%s; no plan arrives until one does", n > 0 ? "; " : "", why.text);
+    }
+}
+
 enum deft_status telemetry_start(struct deft_runtime *rt, struct deft_error *error) {
     if (rt->options.agent_socket[0] == '\0') {
         return DEFT_OK;
@@ -291,12 +310,14 @@ enum deft_status telemetry_start(struct deft_runtime *rt, struct deft_error *err
     t->rt = rt;
     t->fd = -1;
     t->retry_ms = TELEMETRY_RETRY_MIN_MS;
+    telemetry_try_first(t);
     t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int code = t->wake_fd < 0 ? errno : thread_start(&t->thread, telemetry_main, t);
     if (code != 0) {
         if (t->wake_fd >= 0) {
             (void)close(t->wake_fd);
         }
+        telemetry_disconnect(t);
         free(t);
         return DEFT_OK; /* tuning is lost, the job is not */
     }

@@ -16,7 +16,7 @@
 /* A service that keeps dying is given up after this many starts. */
 #define RUN_SERVICES_MAX_STARTS 6
 /* A controller opens its database, an agent a socket: both take milliseconds. */
-#define RUN_SERVICES_START_NS INT64_C(5000000000)
+#define RUN_SERVICES_START_NS INT64_C(10000000000)
 
 struct run_service {
     const char *name;

@@ -189,6 +189,7 @@ static void train(struct world_rank *self) {
                 deft_tensor_add(rt, &tensor, &id, &error) == DEFT_OK &&
                     deft_commit(rt, &error) == DEFT_OK,
                 "%s", error.text);
+    WORLD_CHECK(self, deft_notice(rt)[0] == '\0', "%s", deft_notice(rt));
     if (job->agent != NULL) {
         await_agent(self);
     }

@@ -280,6 +280,35 @@ static void a_socket_is_closed_when_opening_fails(void **unused) {
     assert_int_equal(close(options.master_fd), -1);
 }
 
+/* --- an agent that is not there --------------------------------------------------------------- */
+
+static void with_a_lost_agent(const struct world_rank *self, struct deft_options *options) {
+    options->agent_socket = self->rank == 0 ? "/nowhere/agent" : "@deft-test-of-nobody";
+}
+
+static void train_on(struct world_rank *self) {
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    float gradient[N] = {1};
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    const char *notice = deft_notice(self->rt);
+    WORLD_CHECK(self,
+                strstr(notice, self->rank == 0 ? "no agent answers on socket '/nowhere/agent': No"
+                                               : "'@deft-test-of-nobody': Connection refused") !=
+                    NULL,
+                "the notice is '%s'", notice);
+    for (int t = 0; t < 3; t++) {
+        (void)iterate(self, gradient);
+    }
+}
+
+static void an_agent_that_does_not_answer_is_told_at_once(void **state) {
+    (void)state;
+    struct job job = {.odd_rank = -1};
+    world_run_tuned(2, NULL, 1, NULL, with_a_lost_agent, &job, train_on);
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_first_plan_runs_from_the_first_iteration),
     cmocka_unit_test(a_first_plan_is_checked_and_the_same_for_all),
@@ -288,5 +317,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(broadcasts_carry_every_byte),
     cmocka_unit_test(ranks_meet_at_a_listening_socket),
     cmocka_unit_test(a_socket_is_closed_when_opening_fails),
+    cmocka_unit_test(an_agent_that_does_not_answer_is_told_at_once),
 };
 TESTING_MAIN(cases)

@@ -263,8 +263,10 @@ class Refusals(unittest.TestCase):
 
 
 class Surprises(unittest.TestCase):
-    def test_without_an_agent_there_is_one_line_of_warning(self):
+    def warnings(self, **settings):
+        """What wrap() and five iterations log, of each rank."""
         def run():
+            os.environ.update(settings)
             seen = []
             handler = logging.Handler()
             handler.emit = lambda record: seen.append(record.getMessage())
@@ -278,9 +280,16 @@ class Surprises(unittest.TestCase):
                 optimizer.step()
             deft.torch.close(wrapped)
             return seen
-        results = ranks.run(WORLD, run)
-        self.assertEqual([len(lines) for lines in results], [1, 0])
-        self.assertIn("no agent", results[0][0])
+        return ranks.run(WORLD, run)
+
+    def test_without_an_agent_there_is_one_line_of_warning(self):
+        for settings, text in (({}, "no agent (DEFT_AGENT_SOCKET is not set)"),
+                               ({"DEFT_AGENT_SOCKET": "@nobody"},
+                                "no agent answers on socket '@nobody': Connection refused")):
+            with self.subTest(text):
+                results = self.warnings(**settings)
+                self.assertEqual([len(lines) for lines in results], [1, 0])
+                self.assertIn(text, results[0][0])
 
     def test_one_rank_trains_as_without_us(self):
         def run(wrapped):
