@@ -68,6 +68,14 @@ def a_frozen_job_is_left_as_it_is(program):
         assert replay(controller, "j")[0] == 0
 
 
+def a_job_of_one_rank_is_left_as_it_is(program):
+    with Controller(program) as controller:
+        agent = Agent(controller, "j", n_ranks=1)
+        agent.run(600)
+        assert set(kinds(agent)) == {"keep"}, kinds(agent)
+        assert "one rank has nobody to all-reduce with" in agent.decisions()[0]["reason"]
+
+
 def a_pinned_plan_runs_and_no_other(program):
     with Controller(program, "--guard", "100000") as controller:
         agent = Agent(controller, "j")
@@ -367,8 +375,8 @@ def a_requeued_job_is_another_start(program):
         assert controller.get("/jobs")["total"] == 1
 
 
-CASES = (a_frozen_job_is_left_as_it_is, a_pinned_plan_runs_and_no_other,
-         pins_that_do_not_fit_are_refused_or_left, history_is_kept_as_the_operator_says,
+CASES = (a_frozen_job_is_left_as_it_is, a_job_of_one_rank_is_left_as_it_is,
+         a_pinned_plan_runs_and_no_other, pins_that_do_not_fit_are_refused_or_left, history_is_kept_as_the_operator_says,
          tokens_of_a_removed_job_end_with_it, a_shell_holds_a_job,
          a_job_travels_between_controllers_at_work, a_new_start_begins_with_the_plan_that_did_well,
          a_plan_that_did_harm_is_not_begun_with,
