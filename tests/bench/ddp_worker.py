@@ -1,6 +1,6 @@
 """One rank of tests/bench/ddp: trains on command.
 
-usage: ddp_worker.py VARIANT FOLDER   (floor, ddp, exact or auto; environment DEFT_RANK ...)
+usage: ddp_worker.py VARIANT FOLDER   (floor, beside, ddp, exact or auto; environment DEFT_RANK ...)
 
 Reads lines from the FIFO FOLDER/VARIANT.RANK.in and answers each with one line of JSON on
 FOLDER/VARIANT.RANK.out: `run N` trains N iterations, `end` ends. While it waits it costs nothing,
@@ -10,9 +10,11 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 
 import torch
+import torch.distributed as dist
 
 WIDTH, LAYERS, BATCH, CLASSES, N_BATCHES = 1024, 10, 512, 10, 8
 
@@ -37,6 +39,36 @@ def batches_of(rank):
         yield inputs, (inputs @ teacher).argmax(1)
 
 
+class Traffic:
+    """Keeps the link busy with torch's all-reduces of as many bytes as there are gradients, which
+    nothing waits for: what busy links alone take from computing."""
+
+    def __init__(self, model):
+        self.pieces = [torch.zeros_like(parameter.detach()).flatten()
+                       for parameter in model.parameters() if parameter.dim() > 1]
+        self.n_done = 0
+        self.thread = None
+        self.stopping = False
+
+    def begin(self):
+        self.stopping = False
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        while True:
+            for piece in self.pieces:
+                piece[0] = float(self.stopping)
+                dist.all_reduce(piece)
+                self.n_done += 1
+                if piece[0] > 0:  # on all ranks behind the same piece
+                    return
+
+    def end(self):
+        self.stopping = True
+        self.thread.join()
+
+
 class Trainer:
     def __init__(self, variant, rank, world):
         self.variant = variant
@@ -45,9 +77,12 @@ class Trainer:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
         self.batches = list(batches_of(rank))
         self.n = 0
-        if variant == "ddp":
-            import torch.distributed as dist
+        self.traffic = None
+        if variant in ("ddp", "beside"):
             dist.init_process_group("gloo", rank=rank, world_size=world)
+        if variant == "beside":
+            self.traffic = Traffic(self.model)
+        elif variant == "ddp":
             self.model = torch.nn.parallel.DistributedDataParallel(
                 self.model, bucket_cap_mb=int(os.environ["BENCH_CAP_MB"]))
         elif variant in ("exact", "auto"):
@@ -69,16 +104,23 @@ class Trainer:
         return value
 
     def run(self, n):
-        times, losses, plans = [], [], []
+        times, losses, plans, reduced = [], [], [], []
         is_ours = self.variant in ("exact", "auto")
+        if self.traffic is not None:
+            self.traffic.begin()
         for _ in range(n):
             begin = time.perf_counter()
+            n_done = self.traffic.n_done if self.traffic is not None else 0
             losses.append(self.iterate())
             times.append(time.perf_counter() - begin)
+            if self.traffic is not None:
+                reduced.append((self.traffic.n_done - n_done) / len(self.traffic.pieces))
             if is_ours:
                 stats = self.deft.stats(self.model)
                 plans.append([stats["plan_seq"], stats["rule"]])  # a fuse keeps the number
-        said = {"times": times, "losses": losses, "n": self.n, "plans": plans}
+        if self.traffic is not None:
+            self.traffic.end()
+        said = {"times": times, "losses": losses, "n": self.n, "plans": plans, "reduced": reduced}
         if is_ours:
             said["updates"] = self.deft.stats(self.model)["updates"]
             self.deft.drain(self.model)  # a pause follows, which is no step time
