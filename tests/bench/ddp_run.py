@@ -271,17 +271,17 @@ def table(path):
 `tests/bench/ddp --write`. A perceptron of 10.5 million parameters (11 linear layers, width 1024,
 batch 512, one thread, momentum SGD) on hosts made of network namespaces on one machine, one rank
 each; a second link has 0.6 of the rate of the first. Means over interleaved turns, of these the
-median, in milliseconds. `floor` communicates nothing. `lost` is what one all-reduce of all gradients,
-by torch alone and waited for by nobody, takes from the computing beside it: host and network share
-processors and caches here. `least` is (floor + updates per iteration * lost) / floor, what is left
-to auto / floor when nothing waits. DDP is torch's over Gloo with the best of the
-bucket sizes 1, 4, 8 and 25 MB (with two links also over both interfaces). Losses are means of the
-last {LAST_LOSSES} iterations at equal numbers of iterations. Four hosts share this machine's
-processors, so their floor is no floor of real hosts.
+median, in milliseconds. `floor` communicates nothing. `lost` is what one all-reduce of all
+gradients, by torch alone and waited for by nobody, takes from the computing beside it: the hosts'
+network runs on the processors that compute. `least` is (floor + updates per iteration * lost) /
+floor: what auto / floor would be if nothing waited and libdeft cost nothing. DDP is torch's over
+Gloo with the best of the bucket sizes 1, 4, 8 and 25 MB (with two links also over both interfaces).
+Losses are means of the last {LAST_LOSSES} iterations at equal numbers of iterations. Four hosts
+share this machine's processors, so their floor is no floor of real hosts.
 
 {page.table(["Mbit/s", "links", "hosts", "floor", "DDP", "exact", "auto", "auto over DDP",
-             "auto / floor", "lost", "least", "rule", "updates per iteration", "merge at most", "loss DDP",
-             "loss auto", "ranks bit-equal"], rows, 0)}
+             "auto / floor", "lost", "least", "rule", "updates per iteration", "merge at most",
+             "loss DDP", "loss auto", "ranks bit-equal"], rows, 0)}
 """
     print(text)
     page.write("pytorch", text)

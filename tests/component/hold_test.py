@@ -376,8 +376,9 @@ def a_requeued_job_is_another_start(program):
 
 
 CASES = (a_frozen_job_is_left_as_it_is, a_job_of_one_rank_is_left_as_it_is,
-         a_pinned_plan_runs_and_no_other, pins_that_do_not_fit_are_refused_or_left, history_is_kept_as_the_operator_says,
-         tokens_of_a_removed_job_end_with_it, a_shell_holds_a_job,
+         a_pinned_plan_runs_and_no_other, pins_that_do_not_fit_are_refused_or_left,
+         history_is_kept_as_the_operator_says, tokens_of_a_removed_job_end_with_it,
+         a_shell_holds_a_job,
          a_job_travels_between_controllers_at_work, a_new_start_begins_with_the_plan_that_did_well,
          a_plan_that_did_harm_is_not_begun_with,
          a_plan_of_the_past_that_gains_nothing_now_is_left_out,

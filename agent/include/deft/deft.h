@@ -269,7 +269,8 @@ void deft_capabilities_drop(struct deft_runtime *rt, uint32_t capabilities);
 size_t deft_plan_export(const struct deft_runtime *rt, void *out, size_t capacity_bytes);
 
 /* One sentence about what was asked for and is not there, such as NCCL without its library or an
- * agent that does not answer (it may still come); "" when there is nothing to tell. Known behind deft_commit, valid until deft_close. */
+ * agent that does not answer (it may still come); "" when there is nothing to tell. Known behind
+ * deft_commit, valid until deft_close. */
 const char *deft_notice(const struct deft_runtime *rt);
 
 /* Sums, maxima and counters since commit, for logs and tests. Times in ns. */
