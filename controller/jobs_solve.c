@@ -240,8 +240,7 @@ static enum deft_status solve_find(const struct jobs *jobs, struct solve_task *t
         dsched_plan_done(&task->offered);
     }
     if (task->profile.world_size == 1) {
-        return deft_fail(error, DEFT_UNSUPPORTED, 0,
-                         "one rank has nobody to all-reduce with");
+        return deft_fail(error, DEFT_UNSUPPORTED, 0, "one rank has nobody to all-reduce with");
     }
     return solve_profile(&task->profile, &task->options, task->table, &task->solution, change,
                          error);

@@ -294,9 +294,9 @@ static void train_on(struct world_rank *self) {
     WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
     const char *notice = deft_notice(self->rt);
     WORLD_CHECK(self,
-                strstr(notice, self->rank == 0 ? "no agent answers on socket '/nowhere/agent': No"
-                                               : "'@deft-test-of-nobody': Connection refused") !=
-                    NULL,
+                strstr(notice, self->rank == 0
+                                   ? "no agent answers on socket '/nowhere/agent': No"
+                                   : "'@deft-test-of-nobody': Connection refused") != NULL,
                 "the notice is '%s'", notice);
     for (int t = 0; t < 3; t++) {
         (void)iterate(self, gradient);
