@@ -17,6 +17,14 @@ from deft.plan import Plan
 from jobs import LOSS, WORLD, batch, equal, linear, momentum, parameters
 
 
+class Several(torch.optim.SGD):
+    """Evaluates its closure as often as it likes."""
+
+    def step(self, closure):  # pylint: disable=signature-differs
+        closure()
+        return super().step(closure)
+
+
 class NotFinite(unittest.TestCase):
     @staticmethod
     def with_nan(rule, merge, delay, scaled):
@@ -131,6 +139,7 @@ class Refusals(unittest.TestCase):
     def test_what_cannot_be_wrapped(self):
         model = linear()
         self.refused(model, torch.optim.LBFGS(model.parameters()), "LBFGS")
+        self.refused(model, Several(model.parameters(), lr=0.1), "closure")
         self.refused(model, momentum(linear()), "not in the model")
         self.refused(model, momentum(model), "guess", rules=("guess",))
         self.refused(model, momentum(model), "delayed_lr_rule", delayed_lr_rule="cube")
@@ -206,6 +215,21 @@ class Refusals(unittest.TestCase):
         self.assertIn("before wrap()", ranks.run(1, run, "averaged")[0])
         self.assertEqual(ranks.run(1, run, "exact")[0], "nothing")
 
+    def test_parameters_that_change_their_type(self):
+        def change(model, wrapped, optimizer):
+            wrapped.double()
+            inputs, labels = batch(0, 0)
+            LOSS(wrapped(inputs.double()), labels.double()).backward()
+        said = self.sentence(change)
+        self.assertIn("WrongUse", said)
+        self.assertIn("float64", said)
+        self.assertIn("before wrap()", said)
+
+        def drained(model, wrapped, optimizer):
+            wrapped.double()
+            deft.torch.drain(wrapped)
+        self.assertIn("float64", self.sentence(drained))
+
     def test_groups_of_unknown_parameters(self):
         said = self.sentence(lambda model, wrapped, optimizer: optimizer.add_param_group(
             {"params": [torch.nn.Parameter(torch.ones(2))]}))
@@ -216,6 +240,31 @@ class Refusals(unittest.TestCase):
             LOSS(wrapped(batch(0, 0)[0]), batch(0, 0)[1]).backward()
             deft.torch.drain(wrapped)
         self.assertIn("after the step", self.sentence(body))
+
+    def test_a_drain_without_the_step(self):
+        """A GAN's last backward gives the discriminator gradients that it does not step with."""
+        def run(rule, merge, delay):
+            model = linear()
+            total = sum(p.numel() for p in model.parameters())
+            wrapped, optimizer = deft.torch.wrap(
+                model, momentum(model), plan=Plan.uniform(rule, [total], merge, delay).encode())
+            for step in range(5):
+                inputs, labels = batch(ranks.rank_of(), step)
+                LOSS(wrapped(inputs), labels).backward()
+                if step < 4:
+                    optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                if step == 3:
+                    deft.torch.drain(wrapped)
+                    before = parameters(model)
+            deft.torch.drain(wrapped)
+            return before, parameters(model)
+        for rule, merge, delay in (("exact", 1, 0), ("lookahead", 1, 1), ("averaged", 2, 1)):
+            with self.subTest(rule):
+                results = ranks.run(WORLD, run, rule, merge, delay)
+                self.assertTrue(equal(results[0][1], results[1][1]))
+                if rule == "exact":
+                    self.assertTrue(equal(results[0][0], results[0][1]))
 
     def test_what_is_not_wrapped(self):
         with self.assertRaises(deft.WrongUse):

@@ -20,6 +20,7 @@ and AdamW. Every other optimizer falls back to averaged, with one line of notice
 """
 import atexit
 import ctypes
+import inspect
 import logging
 import os
 from typing import Any, Iterable, List, Optional, Tuple, Union
@@ -43,6 +44,17 @@ ALL_RULES = ("exact", "lookahead", "averaged", "delayed")
 DEFAULT_RULES = ("exact", "lookahead", "averaged")
 
 
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """step() cannot be called without arguments, as it is at a boundary."""
+    try:
+        inspect.signature(type(optimizer).step).bind(optimizer)
+    except TypeError:
+        return True
+    except ValueError:
+        pass  # it has no signature
+    return False
+
+
 def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rules: Iterable[str],
            delayed_lr_rule: str, averaged_lr_rule: str) -> List[Tuple[str, torch.nn.Parameter]]:
     """Everything that can be refused before the ranks meet. Returns the trained parameters."""
@@ -56,6 +68,10 @@ def _check(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rules: Iter
     if isinstance(optimizer, torch.optim.LBFGS):
         raise errors.WrongUse("LBFGS evaluates its closure several times per step, which cannot be "
                               "scheduled; use another optimizer")
+    if _needs_closure(optimizer):
+        raise errors.WrongUse(f"{type(optimizer).__name__}.step() needs its closure, which it may "
+                              "evaluate several times per step; this cannot be scheduled; use "
+                              "another optimizer")
     foreign = set(rules) - set(ALL_RULES)
     if foreign:
         raise errors.WrongUse(f"rules contain {sorted(foreign)[0]!r}, expected some of "

@@ -34,6 +34,16 @@ def device_of(named: List[Tuple[str, torch.nn.Parameter]]) -> torch.device:
     return first.device
 
 
+def refuse_other(name: str, now: torch.Tensor, then: torch.Tensor) -> None:
+    """Raises WrongUse when a parameter is no longer what the runtime was told: it would read the
+    gradient's memory as of another type or size."""
+    if (now.dtype, now.size(), now.device) != (then.dtype, then.size(), then.device):
+        raise errors.WrongUse(
+            f"parameter {name} was {then.dtype} {tuple(then.size())} on {then.device} at wrap() "
+            f"and is {now.dtype} {tuple(now.size())} on {now.device} (model.to(...), "
+            ".data = ...); do that before wrap()")
+
+
 def option_of(device: torch.device) -> bytes:
     """As deft_options.device has it."""
     if device.type == "cpu":

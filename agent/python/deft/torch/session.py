@@ -8,12 +8,10 @@ use (clipping and unscaling work as they do under DDP), the others inside ``opti
     IDLE -> FORWARD -> BACKWARD -> HANDED -> IDLE
                                 \\-> IDLE               nothing is due at this boundary
 """
-import ctypes
 import enum
 import logging
 import math
 import os
-import pickle
 import weakref
 from typing import Any, Callable, Dict, List, Optional
 
@@ -155,15 +153,20 @@ class Session:
                 "forward begins, but the last backward did not reach its end: after an exception "
                 "in backward the ranks are no longer at the same iteration")
         if self.phase is Phase.HANDED:
-            if any((slot.handed or slot.exposed) and slot.parameter.grad is not None
-                   for slot in self.slots):
-                return  # a step may still come: this forward is no iteration of its own
+            if self._step_may_come():
+                return  # this forward is no iteration of its own
             self._settle()  # gradients were cleared: the step was left out
         self._drain_if_agreed()
+        self._check_moved()  # here: torch 1.13 drops the hooks of a parameter of another type
         devices.follow(self.runtime, self.device)
         self.runtime.forward_begin()
         self.phase = Phase.FORWARD
         self._stamped = self._queued = False
+
+    def _step_may_come(self) -> bool:
+        """Something that was handed out is in .grad still."""
+        return any((slot.handed or slot.exposed) and slot.parameter.grad is not None
+                   for slot in self.slots)
 
     def backward_begin(self) -> None:
         """The gradient of the model's output is there."""
@@ -192,10 +195,10 @@ class Session:
             self._step_was_left_out()
         if self.phase is Phase.IDLE:
             self._drain_if_agreed()
+            self._check_moved()
             self.runtime.forward_begin()  # the model was not called through its wrapper
         if not self._stamped:
             self.runtime.backward_begin()
-        self._check_moved()
         for slot in self.slots:
             slot.was_given = False
         self.phase = Phase.BACKWARD
@@ -215,6 +218,7 @@ class Session:
 
     def _has_moved(self, slot: Slot) -> None:
         """Exact and delayed plans only need gradients; the others write to the parameters."""
+        devices.refuse_other(slot.name, slot.parameter, slot.memory)
         self.runtime.capabilities_drop(native.CAN_PREVIEW | native.CAN_AVERAGE)
         if self.rule in ("lookahead", "averaged"):
             raise errors.WrongUse(f"parameter {slot.name} was put into other memory after wrap() "
@@ -469,9 +473,12 @@ class Session:
         """Collective: applies everything in flight; parameters, registered state and (if wished)
         floating-point buffers are alike on all ranks afterwards."""
         self._check_alive()
+        if self.phase is Phase.HANDED and not self._step_may_come():
+            self._settle()  # gradients were cleared: the step was left out
         if self.phase not in (Phase.IDLE, Phase.FORWARD):
             raise errors.WrongUse("drain() was called between backward and optimizer.step(), "
-                                  "expected after the step")
+                                  "expected after the step (or after "
+                                  "zero_grad(set_to_none=True), which leaves it out)")
         self._check_moved()
         shown = [slot.parameter.grad for slot in self.slots]
         was_averaged = self.rule == "averaged"
@@ -506,16 +513,6 @@ class Session:
             self.runtime.broadcast(root, copy.data_ptr(), copy.numel() * copy.element_size())
             with torch.no_grad():
                 tensor.copy_(copy)
-
-    def share_object(self, thing: Any, root: int) -> Any:
-        """Collective: `root`'s object, which pickle can carry, on all ranks."""
-        data = pickle.dumps(thing)
-        size = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
-        self.share([size], root)
-        buffer = ctypes.create_string_buffer(data, int(size)) if self.rank == root \
-            else ctypes.create_string_buffer(int(size))
-        self.runtime.broadcast(root, ctypes.addressof(buffer), int(size))
-        return pickle.loads(buffer.raw)
 
     def shadow_iteration(self) -> None:
         """An iteration of a rank without input: it takes part in everything with zeros."""

@@ -1,5 +1,7 @@
 """The model's side: forward and backward tell the session what happens."""
 import contextlib
+import ctypes
+import pickle
 from typing import Any, Callable, Iterator, List
 
 import torch
@@ -119,6 +121,17 @@ def _finish(session: Session) -> None:
     session.noise.begin()
 
 
+def _share_object(session: Session, thing: Any, root: int) -> Any:
+    """Collective: `root`'s object, which pickle can carry, on all ranks."""
+    data = pickle.dumps(thing)
+    size = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
+    session.share([size], root)
+    buffer = ctypes.create_string_buffer(data, int(size)) if session.rank == root \
+        else ctypes.create_string_buffer(int(size))
+    session.runtime.broadcast(root, ctypes.addressof(buffer), int(size))
+    return pickle.loads(buffer.raw)
+
+
 def _share_state(session: Session, root: int) -> None:
     """The optimizer's state becomes root's, also where this rank has none: it may not have stepped
     at all."""
@@ -130,7 +143,7 @@ def _share_state(session: Session, root: int) -> None:
             else:
                 own.append((i, key, None, None, value))
     tensors = []
-    for i, key, shape, dtype, value in session.share_object(own, root):
+    for i, key, shape, dtype, value in _share_object(session, own, root):
         state = session.optimizer.state[session.slots[i].parameter]
         if shape is None:
             state[key] = value
