@@ -44,6 +44,13 @@ class Runtime:
         self.states.append(elements)
 
 
+class Spread(torch.nn.Parameter):
+    """As a DTensor of torch 2 looks."""
+
+    def to_local(self):
+        return self.data[:1]
+
+
 def wrapped(model):
     return deft.torch.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -53,6 +60,12 @@ class Devices(unittest.TestCase):
         for inner in (FullyShardedDataParallel(2, 2), Sharded(2, 2)):
             with self.assertRaisesRegex(errors.WrongUse, "module 1 is sharded \\(FSDP\\)"):
                 wrapped(torch.nn.Sequential(torch.nn.Linear(2, 2), inner))
+
+    def test_spread_parameters_are_refused(self):
+        model = torch.nn.Linear(2, 2)
+        model.weight = Spread(model.weight.detach())
+        with self.assertRaisesRegex(errors.WrongUse, "parameter weight is sharded \\(DTensor\\)"):
+            wrapped(model)
 
     def test_one_device_is_expected(self):
         model = torch.nn.Sequential(torch.nn.Linear(2, 2),
