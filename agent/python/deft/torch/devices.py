@@ -18,6 +18,10 @@ def refuse_sharded(model: torch.nn.Module) -> None:
             raise errors.WrongUse(f"module {name or type(module).__name__} is sharded (FSDP): its "
                                   "ranks hold different parameters, and wrap() needs the same on "
                                   "all")
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "to_local"):  # the memory of a part, the size of the whole
+            raise errors.WrongUse(f"parameter {name} is sharded (DTensor), and wrap() needs the "
+                                  "same parameters on all ranks")
 
 
 def device_of(named: List[Tuple[str, torch.nn.Parameter]]) -> torch.device:
