@@ -572,6 +572,12 @@ enum deft_status deft_drain(struct deft_runtime *rt, struct deft_update *out,
                                                        : "inside an iteration");
     }
     if (!rt->draining) {
+        if (vote_call(rt, CONTROL_DRAIN, 0, NULL, error) != DEFT_OK) {
+            return rt->failure.status;
+        }
+        if (rt->is_fresh) { /* nothing is in flight: what the caller has loaded stays */
+            boundary_anchor(rt);
+        }
         rt->draining = 1;
         rt->phase = PHASE_DRAIN;
         memset(&rt->update, 0, sizeof(rt->update));

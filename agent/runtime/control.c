@@ -5,7 +5,21 @@
 #include "base/clock.h"
 
 /* One MAX serves for maxima and, of the complement, for minima: max(~x) = ~min(x). */
-enum { SEQ, SEQ_MIN, HASH, HASH_MIN, BOUNDARY, BOUNDARY_MIN, DRAIN, STOP, UNFINISHED };
+enum {
+    SEQ,
+    SEQ_MIN,
+    HASH,
+    HASH_MIN,
+    BOUNDARY,
+    BOUNDARY_MIN,
+    KIND,
+    KIND_MIN,
+    DRAIN,
+    STOP,
+    UNFINISHED,
+};
+/* Of a call, in the place of a vote's plan. */
+enum { DETAIL = SEQ, DETAIL_MIN = SEQ_MIN };
 
 enum deft_status control_post(struct control *control, const struct control_vote *vote) {
     struct control_round *round = &control->rounds[control->n_posted % (CONTROL_LAG + 1)];
@@ -16,6 +30,8 @@ enum deft_status control_post(struct control *control, const struct control_vote
     values[HASH_MIN] = ~values[HASH];
     values[BOUNDARY] = (int64_t)vote->boundary;
     values[BOUNDARY_MIN] = ~values[BOUNDARY];
+    values[KIND] = CONTROL_VOTE;
+    values[KIND_MIN] = ~values[KIND];
     values[DRAIN] = vote->drain;
     values[STOP] = vote->stop;
     values[UNFINISHED] = !vote->finish;
@@ -63,11 +79,39 @@ enum deft_status control_result(struct control *control, struct control_result *
     out->agreed = same_seq && same_hash;
     out->conflict = same_seq && !same_hash;
     out->seq = (uint64_t)values[SEQ];
-    out->out_of_step = values[BOUNDARY] != ~values[BOUNDARY_MIN];
+    out->out_of_step =
+        values[BOUNDARY] != ~values[BOUNDARY_MIN] || values[KIND] != ~values[KIND_MIN];
     out->drain = values[DRAIN] != 0;
     out->stop = values[STOP] != 0;
     out->finish = values[UNFINISHED] == 0;
     return DEFT_OK;
+}
+
+enum deft_status control_call(struct control *control, const struct control_call *call,
+                              struct control_called *out) {
+    struct control_round *round = &control->call;
+    int64_t *values = round->values;
+    int64_t wait_ns = 0;
+    *out = (struct control_called){.same_call = 1, .same_detail = 1};
+    if (control->link == NULL) {
+        return DEFT_OK;
+    }
+    memset(values, 0, sizeof(round->values));
+    values[DETAIL] = call->detail;
+    values[DETAIL_MIN] = ~values[DETAIL];
+    values[BOUNDARY] = (int64_t)call->boundary;
+    values[BOUNDARY_MIN] = ~values[BOUNDARY];
+    values[KIND] = call->kind;
+    values[KIND_MIN] = ~values[KIND];
+    round->op = (struct link_op){
+        .data = values, .elements = CONTROL_VALUES, .dtype = LINK_I64, .reduce = LINK_MAX};
+    enum deft_status status = control->ops->post(control->link, &round->op);
+    if (status == DEFT_OK) {
+        status = control_await(control, &round->op, &wait_ns);
+    }
+    out->same_call = values[KIND] == ~values[KIND_MIN] && values[BOUNDARY] == ~values[BOUNDARY_MIN];
+    out->same_detail = values[DETAIL] == ~values[DETAIL_MIN];
+    return status;
 }
 
 enum deft_status control_post_figures(struct control *control, const struct control_figures *own) {

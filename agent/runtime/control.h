@@ -2,7 +2,11 @@
  * say at boundary t is known and used by all of them at boundary t + CONTROL_LAG, so nobody waits
  * for it in practice, no clocks are needed, and a rank that lacks a plan keeps everybody on the old
  * one. Every CONTROL_FIGURES_EVERY boundaries a second one carries sums of what the training says
- * of itself, with the same lag. */
+ * of itself, with the same lag.
+ *
+ * What ranks do together otherwise (a drain, averages on demand) begins with a call on the same
+ * channel, of the shape of a vote: a rank that is elsewhere in its loop pairs its vote with it, and
+ * whoever waits sees that, before data of different sizes meet on a link. */
 #ifndef CONTROL_H
 #define CONTROL_H
 
@@ -35,6 +39,23 @@ struct control_result {
                       */
 };
 
+enum control_kind {
+    CONTROL_VOTE = 0,
+    CONTROL_DRAIN = 1,
+    CONTROL_STATES = 2,
+    CONTROL_AVERAGE = 3,
+    CONTROL_BROADCAST = 4,
+};
+struct control_call {
+    enum control_kind kind; /* not CONTROL_VOTE */
+    uint64_t boundary;
+    int64_t detail; /* what must be alike, such as a size */
+};
+struct control_called {
+    int same_call;   /* all ranks make the same call behind the same iteration */
+    int same_detail; /* known where the call is the same */
+};
+
 /* Sums over CONTROL_FIGURES_EVERY iterations, of one rank or of all. Counts are exact below 2^53.
  */
 struct control_figures {
@@ -45,7 +66,7 @@ struct control_figures {
     double n_grads;
 };
 
-#define CONTROL_VALUES 9u
+#define CONTROL_VALUES 11u
 struct control {
     const struct link_ops *ops;
     struct link *link; /* NULL in a world of one rank: a vote is its own result */
@@ -53,6 +74,7 @@ struct control {
         int64_t values[CONTROL_VALUES];
         struct link_op op;
     } rounds[CONTROL_LAG + 1];
+    struct control_round call;
     uint64_t n_posted;
     struct control_figures figures; /* posted by this rank, then of all ranks */
     struct link_op figures_op;
@@ -63,6 +85,10 @@ DEFT_NODISCARD enum deft_status control_post(struct control *control,
 /* The result that is due at the boundary voted last. `*out_wait_ns` is the time spent waiting. */
 DEFT_NODISCARD enum deft_status control_result(struct control *control, struct control_result *out,
                                                int64_t *out_wait_ns);
+
+/* Waits for all ranks. */
+DEFT_NODISCARD enum deft_status
+control_call(struct control *control, const struct control_call *call, struct control_called *out);
 
 /* With the vote of every CONTROL_FIGURES_EVERY-th boundary. */
 DEFT_NODISCARD enum deft_status control_post_figures(struct control *control,

@@ -202,6 +202,10 @@ void passed_drain(struct deft_runtime *rt);
  * ago.
  */
 DEFT_NODISCARD enum deft_status vote_boundary(struct deft_runtime *rt, struct deft_error *error);
+/* Before anything else that all ranks do together; waits for them. DEFT_MISMATCH when one is
+ * elsewhere in its loop, or, unless `out_same` takes that, has another `detail`. */
+DEFT_NODISCARD enum deft_status vote_call(struct deft_runtime *rt, enum control_kind kind,
+                                          int64_t detail, int *out_same, struct deft_error *error);
 
 /* admission.c */
 /* A plan from the agent that this rank could run next: `head` as checked by ipc_check_payload, and

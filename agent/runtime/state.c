@@ -105,36 +105,11 @@ static enum deft_status state_reduce(struct deft_runtime *rt, struct state_buffe
     return status == DEFT_OK ? DEFT_OK : failure_from_link(rt, link, status, error);
 }
 
-/* Whether all ranks have registered as many buffers: a rank whose first step was skipped has its
- * state later than the others, and buffers are paired by their order. */
-static enum deft_status state_is_alike(struct deft_runtime *rt, int *out_alike,
-                                       struct deft_error *error) {
-    struct link_op *op = &rt->scratch[0];
-    enum deft_status status;
-    memset(rt->scratch_values, 0, sizeof(rt->scratch_values));
-    rt->scratch_values[0] = rt->n_states;
-    rt->scratch_values[1] = ~(int64_t)rt->n_states;
-    *op = (struct link_op){.data = rt->scratch_values,
-                           .elements = CONTROL_VALUES,
-                           .dtype = LINK_I64,
-                           .reduce = LINK_MAX};
-    status = rt->control_link.ops->post(rt->control_link.link, op);
-    if (status == DEFT_OK) {
-        status = rt->control_link.ops->wait(rt->control_link.link, op, INT64_MAX);
-    }
-    if (status != DEFT_OK) {
-        return failure_from_link(rt, &rt->control_link, status, error);
-    }
-    *out_alike = rt->scratch_values[0] == ~rt->scratch_values[1];
-    return DEFT_OK;
-}
-
+/* A rank whose first step was skipped has its state later than the others; buffers are paired by
+ * their order, so then none is averaged. */
 enum deft_status state_average(struct deft_runtime *rt, struct deft_error *error) {
     int is_alike = 1;
-    enum deft_status status = DEFT_OK;
-    if (rt->control.link != NULL) {
-        status = state_is_alike(rt, &is_alike, error);
-    }
+    enum deft_status status = vote_call(rt, CONTROL_STATES, rt->n_states, &is_alike, error);
     return status == DEFT_OK && is_alike ? state_reduce(rt, rt->states, rt->n_states, error)
                                          : status;
 }
@@ -198,7 +173,10 @@ enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elem
         return DEFT_OK;
     }
     size_t n_bytes = (size_t)elements * dsched_dtype_bytes(type);
-    status = state_scratch(rt, n_bytes, error);
+    status = vote_call(rt, CONTROL_AVERAGE, (int64_t)(elements << 8 | dtype), NULL, error);
+    if (status == DEFT_OK) {
+        status = state_scratch(rt, n_bytes, error);
+    }
     if (status != DEFT_OK) {
         return status;
     }
@@ -231,7 +209,10 @@ enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t root, void *dat
     if (status != DEFT_OK || n_bytes == 0 || rt->options.n_ranks == 1) {
         return status;
     }
-    status = state_scratch(rt, n_pairs * sizeof(*pairs), error);
+    status = vote_call(rt, CONTROL_BROADCAST, (int64_t)n_bytes, NULL, error);
+    if (status == DEFT_OK) {
+        status = state_scratch(rt, n_pairs * sizeof(*pairs), error);
+    }
     if (status != DEFT_OK) {
         return status;
     }

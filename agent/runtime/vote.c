@@ -1,5 +1,5 @@
 /* What the ranks agree on at a boundary: the plan that runs next, wishes, and whether the fuse of
- * the running plan has blown. */
+ * the running plan has blown; and that they make the same call between two iterations. */
 #include <math.h>
 
 #include "runtime/runtime.h"
@@ -145,4 +145,35 @@ enum deft_status vote_boundary(struct deft_runtime *rt, struct deft_error *error
         return failure_from_link(rt, &rt->control_link, status, error);
     }
     return DEFT_OK;
+}
+
+/* --- calls beside the boundaries -------------------------------------------------------------- */
+
+static const char *const vote_calls[] = {[CONTROL_VOTE] = "deft_step",
+                                         [CONTROL_DRAIN] = "deft_drain",
+                                         [CONTROL_STATES] = "deft_drain",
+                                         [CONTROL_AVERAGE] = "deft_average",
+                                         [CONTROL_BROADCAST] = "deft_broadcast"};
+
+enum deft_status vote_call(struct deft_runtime *rt, enum control_kind kind, int64_t detail,
+                           int *out_same, struct deft_error *error) {
+    const struct control_call call = {.kind = kind, .boundary = rt->iteration, .detail = detail};
+    struct control_called called;
+    enum deft_status status = control_call(&rt->control, &call, &called);
+    if (status != DEFT_OK) {
+        return failure_from_link(rt, &rt->control_link, status, error);
+    }
+    if (!called.same_call) {
+        (void)deft_fail(
+            &rt->failure, DEFT_MISMATCH, 0,
+            "this rank calls %s behind %llu iterations, another one is elsewhere in its "
+            "loop: do all ranks run the same number of iterations before it?",
+            vote_calls[kind], (unsigned long long)rt->iteration);
+    } else if (out_same == NULL && !called.same_detail) {
+        (void)deft_fail(&rt->failure, DEFT_MISMATCH, 0,
+                        "%s was given another size or type than on other ranks", vote_calls[kind]);
+    } else if (out_same != NULL) {
+        *out_same = called.same_detail;
+    }
+    return failure_check(rt, error);
 }

@@ -309,6 +309,92 @@ static void an_agent_that_does_not_answer_is_told_at_once(void **state) {
     world_run_tuned(2, NULL, 1, NULL, with_a_lost_agent, &job, train_on);
 }
 
+/* --- ranks that do different things ----------------------------------------------------------- */
+
+static enum deft_status call_by_rank(struct world_rank *self, struct deft_error *error) {
+    float data[4] = {1};
+    struct deft_update update;
+    switch (self->rank) {
+    case 0:
+        return deft_drain(self->rt, &update, error);
+    case 1:
+        return deft_average(self->rt, data, 4, DEFT_F32, error);
+    default:
+        return deft_broadcast(self->rt, 0, data, sizeof(data), error);
+    }
+}
+
+static void run_different_calls(struct world_rank *self) {
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    float gradient[N] = {1};
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    for (int t = 0; t < 5; t++) {
+        (void)iterate(self, gradient);
+    }
+    status = call_by_rank(self, &error);
+    WORLD_CHECK(
+        self, status == DEFT_MISMATCH && strstr(error.text, "behind 5 iterations, another") != NULL,
+        "status %d: %s", status, error.text);
+    struct deft_update update;
+    WORLD_CHECK(self, deft_step(self->rt, &update, &error) == DEFT_MISMATCH, "it goes on");
+}
+
+static void run_different_sizes(struct world_rank *self) {
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    float data[4] = {1};
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    status = deft_average(self->rt, data, self->rank == 1 ? 3 : 4, DEFT_F32, &error);
+    WORLD_CHECK(self, status == DEFT_MISMATCH && strstr(error.text, "another size") != NULL,
+                "status %d: %s", status, error.text);
+}
+
+static void ranks_that_call_different_things_are_told(void **state) {
+    (void)state;
+    struct job job = {.odd_rank = -1};
+    world_run_tuned(N_RANKS, NULL, 1, NULL, NULL, &job, run_different_calls);
+    world_run_tuned(N_RANKS, NULL, 1, NULL, NULL, &job, run_different_sizes);
+}
+
+/* Under averaged the anchor is the parameters of the drain, and a drain goes back to it. */
+static void run_loads(struct world_rank *self) {
+    struct job *job = self->world->shared;
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    float gradient[N] = {1};
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    for (int drains = 0; drains < 3; drains++) {
+        struct deft_update update;
+        for (int t = 0; drains < 2 && t < 5; t++) {
+            (void)iterate(self, gradient);
+        }
+        do {
+            WORLD_CHECK(self, deft_drain(self->rt, &update, &error) == DEFT_OK, "%s", error.text);
+        } while (update.action != DEFT_DONE);
+        for (uint32_t i = 0; drains == 1 && i < N; i++) {
+            job->w[self->rank][i] = 7;
+        }
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        WORLD_CHECK(self, job->w[self->rank][i] == 7, "w[%u] is %g", i, job->w[self->rank][i]);
+    }
+}
+
+static void what_is_loaded_between_two_drains_stays(void **state) {
+    (void)state;
+    static const enum dsched_rule rules[] = {DSCHED_EXACT, DSCHED_DELAYED, DSCHED_LOOKAHEAD,
+                                             DSCHED_AVERAGED};
+    for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
+        struct job job = {.odd_rank = -1};
+        make_plan(&job, rules[r], rules[r] == DSCHED_AVERAGED ? 2 : 1, rules[r] != DSCHED_EXACT);
+        world_run_tuned(N_RANKS, NULL, 1, NULL, with_first_plan, &job, run_loads);
+    }
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_first_plan_runs_from_the_first_iteration),
     cmocka_unit_test(a_first_plan_is_checked_and_the_same_for_all),
@@ -318,5 +404,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(ranks_meet_at_a_listening_socket),
     cmocka_unit_test(a_socket_is_closed_when_opening_fails),
     cmocka_unit_test(an_agent_that_does_not_answer_is_told_at_once),
+    cmocka_unit_test(ranks_that_call_different_things_are_told),
+    cmocka_unit_test(what_is_loaded_between_two_drains_stays),
 };
 TESTING_MAIN(cases)
