@@ -341,6 +341,13 @@ static uint64_t runtime_hash_memory(const struct deft_runtime *rt, uint64_t hash
     return hash;
 }
 
+void deft_forked(struct deft_runtime *rt) {
+    if (rt != NULL) {
+        star_forked(rt->star);
+        telemetry_forked(rt->telemetry);
+    }
+}
+
 uint64_t deft_anchor_hash(const struct deft_runtime *rt) {
     uint64_t hash = RUNTIME_HASH_START;
     const struct engine *engine = rt->engine;

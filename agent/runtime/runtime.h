@@ -243,5 +243,7 @@ DEFT_NODISCARD enum deft_status telemetry_start(struct deft_runtime *rt, struct 
 void telemetry_stop(struct telemetry *telemetry, const struct deft_error *failure);
 int telemetry_connected(const struct telemetry *telemetry);
 uint64_t telemetry_dropped(const struct telemetry *telemetry);
+/* In a child of fork(): closes what it has inherited, and nothing else. Takes NULL. */
+void telemetry_forked(struct telemetry *telemetry);
 
 #endif

@@ -344,3 +344,12 @@ enum deft_status star_own_address(const struct star *star, char *out, size_t n_b
 const struct deft_error *star_failure(const struct star *star) {
     return &star->failure;
 }
+
+void star_forked(struct star *star) {
+    for (int32_t r = 0; star != NULL && r < star->n_ranks; r++) {
+        if (star->peers[r].fd >= 0) {
+            (void)close(star->peers[r].fd);
+            star->peers[r].fd = -1;
+        }
+    }
+}

@@ -51,5 +51,7 @@ void star_leave(struct star *star, int64_t patience_ns);
 /* Says why this rank ends (`failure` NULL: goodbye, unless star_leave did) and closes. Takes NULL.
  */
 void star_close(struct star *star, const struct deft_error *failure);
+/* In a child of fork(): closes what it has inherited, and nothing else. Takes NULL. */
+void star_forked(struct star *star);
 
 #endif

@@ -349,3 +349,10 @@ int telemetry_connected(const struct telemetry *t) {
 uint64_t telemetry_dropped(const struct telemetry *t) {
     return t != NULL ? __atomic_load_n(&t->n_missed, __ATOMIC_RELAXED) : 0;
 }
+
+void telemetry_forked(struct telemetry *t) {
+    if (t != NULL && t->fd >= 0) {
+        (void)close(t->fd);
+        t->fd = -1;
+    }
+}

@@ -164,11 +164,10 @@ enum deft_status vote_call(struct deft_runtime *rt, enum control_kind kind, int6
         return failure_from_link(rt, &rt->control_link, status, error);
     }
     if (!called.same_call) {
-        (void)deft_fail(
-            &rt->failure, DEFT_MISMATCH, 0,
-            "this rank calls %s behind %llu iterations, another one is elsewhere in its "
-            "loop: do all ranks run the same number of iterations before it?",
-            vote_calls[kind], (unsigned long long)rt->iteration);
+        (void)deft_fail(&rt->failure, DEFT_MISMATCH, 0,
+                        "this rank calls %s after %llu iterations, and another is elsewhere in its "
+                        "loop: do all ranks run the same number of iterations before it?",
+                        vote_calls[kind], (unsigned long long)rt->iteration);
     } else if (out_same == NULL && !called.same_detail) {
         (void)deft_fail(&rt->failure, DEFT_MISMATCH, 0,
                         "%s was given another size or type than on other ranks", vote_calls[kind]);

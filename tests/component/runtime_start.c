@@ -334,9 +334,10 @@ static void run_different_calls(struct world_rank *self) {
         (void)iterate(self, gradient);
     }
     status = call_by_rank(self, &error);
-    WORLD_CHECK(
-        self, status == DEFT_MISMATCH && strstr(error.text, "behind 5 iterations, another") != NULL,
-        "status %d: %s", status, error.text);
+    WORLD_CHECK(self,
+                status == DEFT_MISMATCH &&
+                    strstr(error.text, "after 5 iterations, and another") != NULL,
+                "status %d: %s", status, error.text);
     struct deft_update update;
     WORLD_CHECK(self, deft_step(self->rt, &update, &error) == DEFT_MISMATCH, "it goes on");
 }

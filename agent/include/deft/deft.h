@@ -263,6 +263,11 @@ DEFT_NODISCARD enum deft_status deft_broadcast(struct deft_runtime *rt, int32_t 
  * are refused from now on. Any thread. */
 void deft_capabilities_drop(struct deft_runtime *rt, uint32_t capabilities);
 
+/* In a child of fork(): closes the connections that it has inherited, so that peers and agent see
+ * the parent's end while the child lives on. Nothing else may be called with `rt` there, whose
+ * memory and threads are the parent's. Takes NULL. */
+void deft_forked(struct deft_runtime *rt);
+
 /* The canonical encoding of the running plan, for deft_options.first_plan of a later job with the
  * same tensors. Returns its size; writes when `capacity_bytes` suffices (`out` may be NULL). 0
  * before deft_commit. */

@@ -94,6 +94,7 @@ _CALLS = {
     "deft_learning_rate": (None, [_RUNTIME, ctypes.c_double]),
     "deft_stream": (None, [_RUNTIME, ctypes.c_void_p]),
     "deft_notice": (ctypes.c_char_p, [_RUNTIME]),
+    "deft_forked": (None, [_RUNTIME]),
     "deft_backward_begin": (None, [_RUNTIME]),
     "deft_grad_ready": (_STATUS, [_RUNTIME, ctypes.c_uint32, ctypes.c_void_p]),
     "deft_step": (_STATUS, [_RUNTIME, _UPDATE, _ERROR]),
@@ -286,5 +287,7 @@ class Runtime:
             self.close()
 
     def forget(self) -> None:
-        """In a forked child: the parent's sockets and threads are not ours to close."""
-        self._handle = _RUNTIME()
+        """In a forked child: threads and memory are the parent's; what the child would keep open
+        behind the parent's end is closed."""
+        handle, self._handle = self._handle, _RUNTIME()
+        self._library.deft_forked(handle)
