@@ -9,6 +9,8 @@
 /* Named as in CUDA without the prefix; signatures as in its header. */
 struct cuda_api {
     cudaError_t (*runtime_get_version)(int *version);
+    cudaError_t (*driver_get_version)(int *version);
+    cudaError_t (*get_last_error)(void);
     const char *(*get_error_string)(cudaError_t code);
     cudaError_t (*get_device)(int *device);
     cudaError_t (*set_device)(int device);
@@ -26,6 +28,7 @@ struct cuda_api {
     cudaError_t (*stream_synchronize)(cudaStream_t stream);
     cudaError_t (*stream_wait_event)(cudaStream_t stream, cudaEvent_t event, unsigned flags);
     cudaError_t (*stream_is_capturing)(cudaStream_t stream, enum cudaStreamCaptureStatus *status);
+    cudaError_t (*thread_exchange_stream_capture_mode)(enum cudaStreamCaptureMode *mode);
     cudaError_t (*event_create_with_flags)(cudaEvent_t *event, unsigned flags);
     cudaError_t (*event_destroy)(cudaEvent_t event);
     cudaError_t (*event_record)(cudaEvent_t event, cudaStream_t stream);
@@ -34,11 +37,18 @@ struct cuda_api {
     cudaError_t (*event_elapsed_time)(float *out_ms, cudaEvent_t begin, cudaEvent_t end);
 };
 
-/* The copy that this process has, else one by its soname or DEFT_CUDART. Fails with a sentence when
- * there is none, it is too old or there is no device. */
+/* The copy that this process has, else one by its soname or DEFT_CUDART; an older one where the
+ * driver is too old for that. Fails with a sentence when there is none, it or the driver is too old
+ * or there is no device: then the error's code is cudaErrorNoDevice. */
 DEFT_NODISCARD enum deft_status cuda_api_load(struct cuda_api *out, struct deft_error *error);
 
-/* "CUDA: CALL failed: WORDS", DEFT_IO (DEFT_NO_MEMORY where that is it). */
+/* Returns `code`. One that is not cudaSuccess is no longer the last error of this thread: the
+ * runtime is the program's own, and its next look at its own launches would find it. For all
+ * failures that go no further; cuda_api_fail does it for those that are told. */
+cudaError_t cuda_api_forget(const struct cuda_api *api, cudaError_t code);
+
+/* "CUDA: CALL failed: WORDS", DEFT_IO (DEFT_NO_MEMORY where that is it). On the thread that made
+ * the call. */
 enum deft_status cuda_api_fail(const struct cuda_api *api, const char *call, cudaError_t code,
                                struct deft_error *error);
 

@@ -63,13 +63,20 @@ static enum deft_status cuda_failure(const struct device *device, struct deft_er
 
 static void *cuda_alloc(struct device *device, size_t n_bytes) {
     struct cuda_device *self = cuda_of(device);
+    const struct cuda_api *api = &self->api;
     void *memory = NULL;
-    int before = cuda_api_enter(&self->api, self->number);
-    if (self->api.malloc(&memory, n_bytes) != cudaSuccess) {
+    int before = cuda_api_enter(api, self->number);
+    cudaError_t code = cuda_api_forget(api, api->malloc(&memory, n_bytes));
+    if (code != cudaSuccess) {
         memory = NULL;
-    } else if (self->api.memset_async(memory, 0, n_bytes, self->upkeep) != cudaSuccess ||
-               self->api.stream_synchronize(self->upkeep) != cudaSuccess) {
-        (void)self->api.free(memory);
+    } else {
+        code = cuda_api_forget(api, api->memset_async(memory, 0, n_bytes, self->upkeep));
+    }
+    if (code == cudaSuccess) {
+        code = cuda_api_forget(api, api->stream_synchronize(self->upkeep));
+    }
+    if (code != cudaSuccess && memory != NULL) {
+        (void)cuda_api_forget(api, api->free(memory));
         memory = NULL;
     }
     cuda_api_leave(&self->api, self->number, before);
@@ -80,7 +87,7 @@ static void cuda_release(struct device *device, void *memory) {
     struct cuda_device *self = cuda_of(device);
     if (memory != NULL) {
         int before = cuda_api_enter(&self->api, self->number);
-        (void)self->api.free(memory);
+        (void)cuda_api_forget(&self->api, self->api.free(memory));
         cuda_api_leave(&self->api, self->number, before);
     }
 }
@@ -89,7 +96,8 @@ static void *cuda_pin(struct device *device, size_t n_bytes) {
     struct cuda_device *self = cuda_of(device);
     void *memory = NULL;
     int before = cuda_api_enter(&self->api, self->number);
-    if (self->api.host_alloc(&memory, n_bytes, cudaHostAllocPortable) != cudaSuccess) {
+    if (cuda_api_forget(&self->api, self->api.host_alloc(&memory, n_bytes,
+                                                         cudaHostAllocPortable)) != cudaSuccess) {
         memory = NULL;
     }
     cuda_api_leave(&self->api, self->number, before);
@@ -97,8 +105,9 @@ static void *cuda_pin(struct device *device, size_t n_bytes) {
 }
 
 static void cuda_unpin(struct device *device, void *memory) {
+    const struct cuda_api *api = &cuda_of(device)->api;
     if (memory != NULL) {
-        (void)cuda_of(device)->api.free_host(memory);
+        (void)cuda_api_forget(api, api->free_host(memory));
     }
 }
 
@@ -215,7 +224,8 @@ static void cuda_read(struct device *device, void *into, const void *from, size_
 static cudaEvent_t cuda_new_event(struct cuda_device *self, unsigned flags) {
     cudaEvent_t event = NULL;
     int before = cuda_api_enter(&self->api, self->number);
-    if (self->api.event_create_with_flags(&event, flags) != cudaSuccess) {
+    if (cuda_api_forget(&self->api, self->api.event_create_with_flags(&event, flags)) !=
+        cudaSuccess) {
         event = NULL;
     }
     cuda_api_leave(&self->api, self->number, before);

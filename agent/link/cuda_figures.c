@@ -6,7 +6,8 @@
 
 static cudaEvent_t figures_event(const struct cuda_api *api, unsigned flags) {
     cudaEvent_t event = NULL;
-    return api->event_create_with_flags(&event, flags) == cudaSuccess ? event : NULL;
+    cudaError_t code = cuda_api_forget(api, api->event_create_with_flags(&event, flags));
+    return code == cudaSuccess ? event : NULL;
 }
 
 int cuda_figures_make(struct cuda_figures *figures, const struct cuda_api *api,
@@ -84,9 +85,12 @@ static int64_t figures_between_ns(const struct cuda_api *api, const struct cuda_
                                   enum device_stage begin, enum device_stage end) {
     uint32_t both = 1u << begin | 1u << end;
     float ms = 0;
-    if ((slot->stamped & both) != both ||
-        api->event_elapsed_time(&ms, slot->stages[begin], slot->stages[end]) != cudaSuccess ||
-        !(ms > 0)) {
+    if ((slot->stamped & both) != both) {
+        return 0;
+    }
+    cudaError_t code =
+        cuda_api_forget(api, api->event_elapsed_time(&ms, slot->stages[begin], slot->stages[end]));
+    if (code != cudaSuccess || !(ms > 0)) {
         return 0;
     }
     return (int64_t)((double)ms * FIGURES_NS_PER_MS);
@@ -116,7 +120,7 @@ cudaError_t cuda_figures_take(struct cuda_figures *figures, const struct cuda_ap
         if (!slot->is_pending) {
             continue;
         }
-        cudaError_t code = api->event_query(slot->passed);
+        cudaError_t code = cuda_api_forget(api, api->event_query(slot->passed));
         if (code != cudaSuccess) {
             return code == cudaErrorNotReady ? cudaSuccess : code;
         }

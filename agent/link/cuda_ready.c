@@ -72,7 +72,7 @@ cudaError_t cuda_ready_take(struct cuda_ready *ready, const struct cuda_api *api
     if (!ready->is_pending) {
         return code;
     }
-    code = api->event_query(ready->passed);
+    code = cuda_api_forget(api, api->event_query(ready->passed));
     if (code == cudaErrorNotReady) {
         return cudaSuccess;
     }

@@ -101,9 +101,9 @@ static void nccl_failure(struct link *link, struct deft_error *out_error) {
 
 static int64_t nccl_elapsed_ns(const struct nccl_link *link, const struct nccl_slot *slot) {
     float ms = 0;
-    return link->cuda->event_elapsed_time(&ms, slot->begin, slot->end) == cudaSuccess && ms > 0
-               ? (int64_t)((double)ms * 1e6)
-               : 0;
+    cudaError_t code =
+        cuda_api_forget(link->cuda, link->cuda->event_elapsed_time(&ms, slot->begin, slot->end));
+    return code == cudaSuccess && ms > 0 ? (int64_t)((double)ms * 1e6) : 0;
 }
 
 /* The oldest op under way has ended: its end is now, its length by the device's clock. */
@@ -129,9 +129,8 @@ static void nccl_end_oldest(struct nccl_link *link, int64_t now_ns) {
     (void)pthread_mutex_unlock(&link->lock);
 }
 
-/* Why the oldest op, which has not ended, never will; DEFT_OK: it may. */
-static enum deft_status nccl_judge(struct nccl_link *link, int64_t since_ns,
-                                   struct deft_error *error) {
+/* What NCCL itself says of the communicator. */
+static enum deft_status nccl_ask(struct nccl_link *link, struct deft_error *error) {
     ncclResult_t result = ncclSuccess;
     if (pthread_mutex_trylock(&link->calls) != 0) {
         return DEFT_OK; /* whoever is inside asks NCCL itself */
@@ -141,15 +140,22 @@ static enum deft_status nccl_judge(struct nccl_link *link, int64_t since_ns,
     if (asked != ncclSuccess) {
         return nccl_comm_fail(&link->comm, "ncclCommGetAsyncError", asked, error);
     }
-    if (result != ncclSuccess && result != ncclInProgress) {
-        return nccl_comm_fail(&link->comm, "an all-reduce", result, error);
+    return result == ncclSuccess || result == ncclInProgress
+               ? DEFT_OK
+               : nccl_comm_fail(&link->comm, "an all-reduce", result, error);
+}
+
+/* Why the oldest op, which has not ended, never will; DEFT_OK: it may. Whoever is inside NCCL may
+ * not come out before this gives up: the time counts for itself. */
+static enum deft_status nccl_judge(struct nccl_link *link, int64_t since_ns,
+                                   struct deft_error *error) {
+    enum deft_status status = nccl_ask(link, error);
+    if (status == DEFT_OK && clock_monotonic_ns() - since_ns > link->op_timeout_ns) {
+        status = deft_fail(error, DEFT_TIMEOUT, 0,
+                           "NCCL: an all-reduce has not ended within %lld s of the one before it",
+                           (long long)(link->op_timeout_ns / INT64_C(1000000000)));
     }
-    if (clock_monotonic_ns() - since_ns > link->op_timeout_ns) {
-        return deft_fail(error, DEFT_TIMEOUT, 0,
-                         "NCCL: an all-reduce has not ended within %lld s of the one before it",
-                         (long long)(link->op_timeout_ns / INT64_C(1000000000)));
-    }
-    return DEFT_OK;
+    return status;
 }
 
 static void nccl_pause(struct nccl_link *link) {
@@ -179,14 +185,19 @@ static void *nccl_watch(void *argument) {
     uint64_t oldest = 0;
     uint64_t seen = UINT64_MAX;
     int64_t since_ns = 0;
-    (void)cuda_api_enter(link->cuda, link->device); /* for good: it is this link's own thread */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal;
+    /* For good: it is this link's own thread. Graphs that others capture are not its concern, and
+     * its looks at events are not theirs. */
+    (void)cuda_api_enter(link->cuda, link->device);
+    (void)cuda_api_forget(link->cuda, link->cuda->thread_exchange_stream_capture_mode(&mode));
     while (nccl_await_work(link, &oldest)) {
         int64_t now_ns = clock_monotonic_ns();
         if (seen != oldest) {
             seen = oldest;
             since_ns = now_ns;
         }
-        cudaError_t code = link->cuda->event_query(link->slots[oldest % NCCL_N_SLOTS].end);
+        cudaError_t code = cuda_api_forget(
+            link->cuda, link->cuda->event_query(link->slots[oldest % NCCL_N_SLOTS].end));
         if (code == cudaSuccess) {
             nccl_end_oldest(link, now_ns);
             continue;
@@ -253,12 +264,24 @@ static enum deft_status nccl_issue(struct nccl_link *link, const struct link_op 
     return code == cudaSuccess ? DEFT_OK : cuda_api_fail(cuda, "cudaEventRecord", code, error);
 }
 
-/* With `lock` held: a slot that is free. An op that is posted again before its end was seen leaves
- * the slot it had: its times are lost. */
-static struct nccl_slot *nccl_take_slot(struct nccl_link *link, const struct link_op *op) {
-    while (link->n_issued - link->n_ended == NCCL_N_SLOTS && !nccl_gave_up(link)) {
+/* Takes both locks, when there is a slot that is free or the link has failed. Whoever waits for one
+ * is not inside NCCL: the watching thread goes on asking it. */
+static void nccl_enter(struct nccl_link *link) {
+    for (;;) {
+        (void)pthread_mutex_lock(&link->calls);
+        (void)pthread_mutex_lock(&link->lock);
+        if (link->n_issued - link->n_ended < NCCL_N_SLOTS || nccl_gave_up(link)) {
+            return;
+        }
+        (void)pthread_mutex_unlock(&link->calls);
         (void)pthread_cond_wait(&link->changed, &link->lock);
+        (void)pthread_mutex_unlock(&link->lock);
     }
+}
+
+/* With both locks held: the free slot, or NULL. An op that is posted again before its end was seen
+ * leaves the slot it had: its times are lost. */
+static struct nccl_slot *nccl_take_slot(struct nccl_link *link, const struct link_op *op) {
     int is_queued = __atomic_load_n(&op->state, __ATOMIC_RELAXED) == LINK_OP_QUEUED;
     for (uint64_t i = link->n_ended; is_queued && i < link->n_issued; i++) {
         struct nccl_slot *slot = &link->slots[i % NCCL_N_SLOTS];
@@ -270,8 +293,7 @@ static struct nccl_slot *nccl_take_slot(struct nccl_link *link, const struct lin
 static enum deft_status nccl_post(struct link *link, struct link_op *op) {
     struct nccl_link *self = nccl_of(link);
     struct deft_error error = {.status = DEFT_OK};
-    (void)pthread_mutex_lock(&self->calls);
-    (void)pthread_mutex_lock(&self->lock);
+    nccl_enter(self);
     struct nccl_slot *slot = nccl_take_slot(self, op);
     enum deft_status status = self->failure.status;
     if (status == DEFT_OK && self->stopping) {

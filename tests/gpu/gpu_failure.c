@@ -1,10 +1,13 @@
 /* What fails is told with the library's own words, a lost peer ends a job, and what cannot work is
  * refused with a sentence. */
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gpu_job.h"
-#include "link/device.h"
+#include "link/cuda_device.h"
+#include "link/link.h"
 #include "link/nccl_api.h"
 #include "testing.h"
 
@@ -172,6 +175,95 @@ static void graphs_are_refused(void **state) {
     mem_fabric_destroy(fabric);
 }
 
+/* Of a device that does nothing any more, by a thread that posts on and on: the watching thread
+ * must see the end of its patience also while nothing more fits. */
+static void what_does_not_fit_is_given_up(void **state) {
+    enum { MOST = 1024 };
+    static struct link_op ops[MOST + 1];
+    struct deft_error error = {.text = ""};
+    struct link_world world = {.n_ranks = 1,
+                               .connect_timeout_ns = testing_deadline_ns(60),
+                               .op_timeout_ns = testing_deadline_ns(3)};
+    struct link *link = NULL;
+    float *data = NULL;
+    (void)state;
+    standin_reset();
+    assert_int_equal(cuda_device_open(0, &world.device, &error), DEFT_OK);
+    assert_int_equal(link_nccl.open("", &world, &link, &error), DEFT_OK);
+    data = world.device->ops->alloc(world.device, sizeof(*data));
+    assert_non_null(data);
+    standin_hold(1);
+    for (uint32_t i = 0; i < MOST; i++) {
+        ops[i] = (struct link_op){.data = data, .elements = 1, .dtype = LINK_F32};
+        assert_int_equal(link_nccl.post(link, &ops[i]), DEFT_OK);
+    }
+    ops[MOST] = ops[0];
+    assert_int_equal(link_nccl.post(link, &ops[MOST]), DEFT_TIMEOUT);
+    link_nccl.failure(link, &error);
+    assert_non_null(strstr(error.text, "has not ended within"));
+    for (uint32_t i = 0; i <= MOST; i++) {
+        assert_true(link_test(&ops[i]));
+        assert_int_equal(ops[i].status, DEFT_TIMEOUT);
+    }
+    assert_int_equal(link_nccl.close(link), 0);
+    assert_true(standin_calls("ncclCommAbort") > 0);
+    standin_hold(0);
+    world.device->ops->release(world.device, data);
+    world.device->ops->close(world.device);
+}
+
+/* --- what the program finds ------------------------------------------------------------------- */
+
+/* Returns what the program finds on its thread after a failure that the device lives with. */
+static cudaError_t found_after(struct device *device, const char *call) {
+    const struct device_ops *ops = device->ops;
+    void *made = NULL;
+    standin_fail(call, 1);
+    if (strcmp(call, "cudaHostAlloc") == 0) {
+        made = ops->pin(device, 64);
+    } else if (strcmp(call, "cudaEventCreateWithFlags") == 0) {
+        made = ops->mark_create(device);
+    } else {
+        made = ops->alloc(device, 64);
+    }
+    assert_null(made);
+    standin_fail(NULL, 0);
+    return cudaGetLastError();
+}
+
+static void tolerated_failures_leave_no_error(void **state) {
+    static const char *const calls[] = {"cudaMalloc", "cudaMemsetAsync", "cudaStreamSynchronize",
+                                        "cudaHostAlloc", "cudaEventCreateWithFlags"};
+    struct deft_error error = {.text = ""};
+    struct device *device = NULL;
+    (void)state;
+    standin_reset();
+    assert_int_equal(cuda_device_open(0, &device, &error), DEFT_OK);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        assert_int_equal(found_after(device, calls[i]), cudaSuccess);
+        standin_plant(STANDIN_KEPT_ERROR);
+        assert_int_equal(found_after(device, calls[i]), cudaErrorUnknown);
+        standin_reset();
+    }
+    device->ops->zero(device, NULL, 0);
+    assert_int_equal(device->ops->failure(device, &error), DEFT_OK);
+    device->ops->close(device);
+}
+
+static void failures_that_are_told_leave_no_error(void **state) {
+    static const char *const calls[] = {"cudaRuntimeGetVersion", "cudaGetDeviceCount", "cudaMalloc",
+                                        "cudaStreamCreateWithPriority"};
+    struct deft_error error = {.text = ""};
+    struct device *device = NULL;
+    (void)state;
+    standin_reset();
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        standin_fail(calls[i], 1);
+        assert_int_not_equal(cuda_device_open(0, &device, &error), DEFT_OK);
+        assert_int_equal(cudaGetLastError(), cudaSuccess);
+    }
+}
+
 /* --- opening ---------------------------------------------------------------------------------- */
 
 /* A generation in flight, this rank's own change of it, and the anchor. */
@@ -271,6 +363,23 @@ static void devices_that_are_not_there_are_refused(void **state) {
     check_open("cuda", "CUDA's runtime cannot be loaded: /nowhere/libcudart.so");
 }
 
+/* As the loader would find them, newest first. */
+static void an_older_runtime_is_for_an_older_driver(void **state) {
+    struct deft_error error = {.text = ""};
+    struct device *device = NULL;
+    (void)state;
+    standin_reset();
+    (void)unsetenv("DEFT_CUDART");
+    assert_non_null(dlopen(GPU_TOO_NEW, RTLD_NOW | RTLD_LOCAL));
+    assert_non_null(dlopen(GPU_OLDER, RTLD_NOW | RTLD_LOCAL));
+    assert_int_equal(cuda_device_open(0, &device, &error), DEFT_OK);
+    device->ops->close(device);
+    (void)setenv("DEFT_CUDART", GPU_TOO_NEW, 1); /* this one and no other */
+    assert_int_equal(cuda_device_open(0, &device, &error), DEFT_UNSUPPORTED);
+    assert_int_equal(error.backend_code, cudaErrorInsufficientDriver);
+    assert_non_null(strstr(error.text, "the driver is too old: it is for CUDA "));
+}
+
 static void limits_of_nccl_are_checked(void **state) {
     (void)state;
     ncclConfig_t config;
@@ -322,6 +431,10 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(calls_of_nccl_are_told),
     cmocka_unit_test(a_lost_peer_aborts),
     cmocka_unit_test(what_does_not_end_is_given_up),
+    cmocka_unit_test(what_does_not_fit_is_given_up),
+    cmocka_unit_test(tolerated_failures_leave_no_error),
+    cmocka_unit_test(failures_that_are_told_leave_no_error),
+    cmocka_unit_test(an_older_runtime_is_for_an_older_driver),
     cmocka_unit_test(graphs_are_refused),
     cmocka_unit_test(averaged_fits_or_is_refused),
     cmocka_unit_test(two_links_of_nccl_are_refused),

@@ -63,6 +63,7 @@ static void train(struct world_rank *self) {
     WORLD_CHECK(self,
                 strcmp(error.text, "no pinned memory for the 256 bytes of an all-reduce") == 0,
                 "%s", error.text);
+    WORLD_CHECK(self, cudaGetLastError() == cudaSuccess, "an error is left to the program");
     for (uint32_t i = 0; i < N_ITERATIONS; i++) {
         iterate(self, gradient);
     }

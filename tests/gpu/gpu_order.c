@@ -284,6 +284,10 @@ static void wait_on_host(struct gpu_job *job, uint64_t iteration) {
     plant(job, iteration, STANDIN_HOST_WAIT);
 }
 
+static void keep_error(struct gpu_job *job, uint64_t iteration) {
+    plant(job, iteration, STANDIN_KEPT_ERROR);
+}
+
 static void check_caught(enum dsched_rule rule, void (*meddle)(struct gpu_job *, uint64_t),
                          const char *expected) {
     struct dsched_plan plan;
@@ -328,6 +332,12 @@ static void planted_host_wait_is_caught(void **state) {
     check_caught(DSCHED_AVERAGED, wait_on_host, "the host waits in a step");
 }
 
+static void planted_kept_error_is_caught(void **state) {
+    (void)state;
+    check_caught(DSCHED_EXACT, keep_error, "the program finds an error that is not its own");
+    check_caught(DSCHED_AVERAGED, keep_error, "the program finds an error that is not its own");
+}
+
 static const struct CMUnitTest cases[] = {
     cmocka_unit_test(exact_waits_for_nothing),
     cmocka_unit_test(exact_without_write_back),
@@ -351,5 +361,6 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(planted_no_wait_for_result_is_caught),
     cmocka_unit_test(planted_swapped_order_is_caught),
     cmocka_unit_test(planted_host_wait_is_caught),
+    cmocka_unit_test(planted_kept_error_is_caught),
 };
 TESTING_MAIN(cases)

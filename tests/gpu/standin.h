@@ -6,7 +6,8 @@
  * ordered by events (or by a host that waited);
  *   - the i-th all-reduce of a communicator must be the same on all ranks;
  *   - no thread waits for the device while it says that it is in a step;
- *   - memory that is freed is not in use any more.
+ *   - memory that is freed is not in use any more;
+ *   - the program finds no error on its thread that is not its own.
  *
  * What is wrong is kept as a sentence. Streams run late: what is queued is done when somebody asks
  * for it, and not at all while they are held. */
@@ -54,6 +55,7 @@ enum standin_mistake {
     STANDIN_NO_WAIT_FOR_RESULT,   /* the caller's stream does not wait for all-reduces */
     STANDIN_SWAPPED,              /* one rank issues its next two all-reduces in reverse order */
     STANDIN_HOST_WAIT,            /* a wait for a stream is a wait of the host */
+    STANDIN_KEPT_ERROR,           /* the last error of a thread is not cleared */
 };
 void standin_plant(enum standin_mistake mistake);
 

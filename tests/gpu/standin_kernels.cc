@@ -285,6 +285,10 @@ const device_kernels *deft_cuda_kernels() {
 extern "C" __attribute__((visibility("default"))) void
 standin_descend(void *stream, int dtype, void *w, const void *g, uint64_t n, double rate) {
     device_kernels_queue on = {0, stream, nullptr};
+    {
+        std::unique_lock<std::mutex> held(standin::machine().lock);
+        standin::check_last_error();
+    }
     (void)for_type(dtype, [=](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
         return launch("descend", &on,

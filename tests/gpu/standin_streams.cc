@@ -13,6 +13,7 @@ namespace standin {
 
 static thread_local bool is_in_step = false;
 static thread_local int present_device = 0;
+static thread_local cudaError_t last_error = cudaSuccess;
 
 Machine &machine() {
     static Machine *the = new Machine; /* outlives whatever still runs at exit */
@@ -25,6 +26,18 @@ void violate(const std::string &what) {
     if (all.size() < 4096 && all.find(what) == std::string::npos) {
         all += (all.empty() ? "" : "; ") + what;
     }
+}
+
+void check_last_error() {
+    if (last_error != cudaSuccess) {
+        violate("the program finds an error that is not its own");
+    }
+}
+
+/* Of calls that may fail: the last failure stays until somebody asks. */
+static cudaError_t tell(cudaError_t error) {
+    last_error = error;
+    return error;
 }
 
 bool fails(const char *name) {
@@ -188,6 +201,7 @@ STANDIN_EXPORT void standin_reset() {
     m.violation.clear();
     m.peers_are_lost = m.is_capturing = false;
     m.mistake = STANDIN_NO_MISTAKE;
+    last_error = cudaSuccess;
 }
 
 STANDIN_EXPORT const char *standin_violation() {
@@ -220,6 +234,7 @@ STANDIN_EXPORT void standin_produce(void *stream, void *into, const void *from, 
     Held held(machine().lock);
     auto *bytes = static_cast<const uint8_t *>(from);
     std::vector<uint8_t> copy(bytes, bytes + n_bytes);
+    check_last_error();
     queue(stream_of(stream), {writes(into, n_bytes)}, [into, copy] {
         memcpy(into, copy.data(), copy.size());
         return true;
@@ -228,6 +243,7 @@ STANDIN_EXPORT void standin_produce(void *stream, void *into, const void *from, 
 
 STANDIN_EXPORT void standin_consume(void *stream, void *into, const void *from, size_t n_bytes) {
     Held held(machine().lock);
+    check_last_error();
     (void)carry(into, from, n_bytes, stream);
 }
 
@@ -263,13 +279,28 @@ STANDIN_EXPORT void standin_plant(enum standin_mistake mistake) {
 #define STANDIN_BEGIN(name)                                                                        \
     Held held(machine().lock);                                                                     \
     if (fails(name)) {                                                                             \
-        return cudaErrorUnknown;                                                                   \
+        return tell(cudaErrorUnknown);                                                             \
     }
 
 STANDIN_EXPORT cudaError_t cudaRuntimeGetVersion(int *version) {
     STANDIN_BEGIN("cudaRuntimeGetVersion")
     *version = CUDART_VERSION;
     return cudaSuccess;
+}
+
+STANDIN_EXPORT cudaError_t cudaDriverGetVersion(int *version) {
+    STANDIN_BEGIN("cudaDriverGetVersion")
+    *version = CUDART_VERSION - 1000;
+    return cudaSuccess;
+}
+
+STANDIN_EXPORT cudaError_t cudaGetLastError() {
+    Held held(machine().lock);
+    cudaError_t last = last_error;
+    if (machine().mistake != STANDIN_KEPT_ERROR) {
+        last_error = cudaSuccess;
+    }
+    return last;
 }
 
 STANDIN_EXPORT const char *cudaGetErrorString(cudaError_t error) {
@@ -393,6 +424,12 @@ STANDIN_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCapture
     return cudaSuccess;
 }
 
+STANDIN_EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
+    STANDIN_BEGIN("cudaThreadExchangeStreamCaptureMode")
+    *mode = cudaStreamCaptureModeGlobal;
+    return cudaSuccess;
+}
+
 STANDIN_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
     STANDIN_BEGIN("cudaEventCreateWithFlags")
     *event = reinterpret_cast<cudaEvent_t>(new Event);
@@ -419,7 +456,7 @@ STANDIN_EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
     auto *asked = reinterpret_cast<Event *>(event);
     advance();
     if (asked->was_recorded && asked->stream->n_done < asked->at) {
-        return cudaErrorNotReady;
+        return tell(cudaErrorNotReady);
     }
     join(machine().host, asked->clock);
     return cudaSuccess;

@@ -66,6 +66,9 @@ Machine &machine();
 /* Counts the call; true: it must fail. With the lock held. */
 bool fails(const char *name);
 void violate(const std::string &what);
+/* With the lock held: the program looks at the last error of its thread, as it does after every
+ * launch of its own. */
+void check_last_error();
 /* NULL is the default stream. */
 Stream *stream_of(void *stream);
 /* With the lock held: queues, with what it reads and writes. */
