@@ -159,6 +159,8 @@ class Runtime:
         self._error = Error()
         self._handle = _RUNTIME()
         self._last_stats, self._last_plan = Stats(), b""  # what a closed runtime says
+        self.capabilities = int(options.capabilities)  # CAN_*, less what was dropped
+        self.is_broken = False  # a peer or a link has failed: there is nothing to complete
         self.update = Update()
         self._check(library.deft_open(ctypes.byref(options), ctypes.byref(self._handle),
                                       ctypes.byref(self._error)))
@@ -175,8 +177,10 @@ class Runtime:
     def _check(self, status: int) -> None:
         if status != 0:
             name = STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else str(status)
-            raise errors.of_status(name, self._error.text.decode(errors="replace"),
-                                   self._error.backend_code)
+            error = errors.of_status(name, self._error.text.decode(errors="replace"),
+                                     self._error.backend_code)
+            self.is_broken = self.is_broken or not isinstance(error, errors.WrongUse)
+            raise error
 
     def tensor_add(self, name: str, elements: int, dtype: int, address: Optional[int]) -> int:
         """Forward order, before commit. Returns the tensor's number."""
@@ -255,6 +259,7 @@ class Runtime:
 
     def capabilities_drop(self, capabilities: int) -> None:
         self._library.deft_capabilities_drop(self._open, capabilities)
+        self.capabilities &= ~capabilities
 
     def plan_export(self) -> bytes:
         if not self._handle:

@@ -40,6 +40,25 @@ def checksum(tensor: torch.Tensor) -> int:
     return zlib.crc32((ctypes.c_ubyte * n_bytes).from_address(flat.data_ptr())) if n_bytes else 0
 
 
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
+    """[] int64, where the tensor is: the sum of its memory in words of 8 bytes. One pass
+    that waits for no device. Unlike a sum of values it is exact, so the order does not matter.
+
+    Args:
+        tensor: is_dense().
+    """
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    words = _WORDS[flat.element_size()]
+    width = 8 // flat.element_size()
+    if flat.storage_offset() % width != 0:
+        return flat.view(words).sum()  # torch has no wider view of it
+    n_whole = flat.numel() // width * width
+    return flat[:n_whole].view(torch.int64).sum() + flat[n_whole:].view(words).sum()
+
+
 class Aliases:
     """Tensors over memory of the runtime, made once per tensor and address."""
 

@@ -57,7 +57,9 @@ class SynchronisedOptimizer:
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """On all ranks alike, between iterations. The plan in it is for wrap(plan=...)."""
+        """On all ranks alike, between iterations. The plan in it is for wrap(plan=...). What is in
+        flight is drained before, so that it does not land on what was loaded."""
+        self._deft_session.before_load()
         plain = {key: value for key, value in state_dict.items() if key != _KEY}
         super().load_state_dict(plain)  # type: ignore[misc]
         self._deft_session.states.rebind()
@@ -67,7 +69,13 @@ class SynchronisedOptimizer:
         """For parameters that wrap() has seen, such as some that another group gave up."""
         given = param_group["params"]
         known = {id(slot.parameter) for slot in self._deft_session.slots}
+        frozen = {id(parameter) for parameter in self._deft_session.frozen}
         for parameter in [given] if torch.is_tensor(given) else list(given):
+            if parameter.requires_grad and id(parameter) in frozen:
+                raise errors.WrongUse(
+                    f"a parameter of shape {tuple(parameter.shape)} was frozen (requires_grad "
+                    "False) at wrap(), so its gradients would not be synchronised; unfreeze before "
+                    "wrap()")
             if parameter.requires_grad and id(parameter) not in known:
                 raise errors.WrongUse(
                     f"a parameter of shape {tuple(parameter.shape)} was not in the model at "

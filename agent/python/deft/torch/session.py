@@ -23,7 +23,9 @@ from deft.torch.buffers import Buffers
 from deft.torch.memory import DTYPES, Aliases, is_dense, laid_out_like
 from deft.torch.noise import Noise
 from deft.torch.settings import Settings
+from deft.torch.slot import Slot
 from deft.torch.states import States
+from deft.torch.writes import Writes
 
 LOG = logging.getLogger("deft")
 
@@ -39,25 +41,6 @@ class Phase(enum.Enum):
     BACKWARD = 2
     HANDED = 3
     CLOSED = 4
-
-
-class Slot:
-    """One parameter of the runtime's table."""
-    __slots__ = ("number", "name", "parameter", "address", "memory", "landed", "given",
-                 "was_given", "handed", "exposed", "aliased")
-
-    def __init__(self, number: int, name: str, parameter: torch.nn.Parameter) -> None:
-        self.number = number
-        self.name = name
-        self.parameter = parameter
-        self.address = parameter.data_ptr()  # where the runtime moves it under some rules
-        self.memory = parameter.detach()  # keeps that memory alive, whatever the user does
-        self.landed: Optional[torch.Tensor] = None  # own memory for averages, once it was needed
-        self.given: Optional[torch.Tensor] = None  # this rank's gradient, kept alive
-        self.was_given = False
-        self.handed = False  # takes part in the update that is handed out
-        self.exposed = False  # .grad is this rank's own gradient: the user may clip it
-        self.aliased = False  # .grad is memory of the runtime
 
 
 class Session:
@@ -83,6 +66,8 @@ class Session:
         self.buffers = Buffers(runtime)
         self.states = States(runtime, optimizer, self.slots)
         self.noise = Noise(runtime, optimizer, world, settings.averaged_lr_rule)
+        self.writes = Writes(runtime, self.slots, self._warn, rank == 0 and world > 1)
+        self.frozen: List[torch.nn.Parameter] = []  # at wrap()
         self._ran = "exact"  # the rule of the present iteration
         self._aliases = Aliases()
         self._used: Optional[torch.Tensor] = None  # [n parameters] 1: this rank used it
@@ -94,7 +79,7 @@ class Session:
         self._inner: Optional[Callable[[], None]] = None
         self._n_steps = 0
         self._factor = 1.0  # what clipping and unscaling did to the last landed gradient
-        self._probe: Optional[tuple] = None
+        self._probe: Optional[tuple] = None  # (slot, element, value)
         self._warned: set = set()
         _alive.add(self)
 
@@ -156,12 +141,16 @@ class Session:
             if self._step_may_come():
                 return  # this forward is no iteration of its own
             self._settle()  # gradients were cleared: the step was left out
-        self._drain_if_agreed()
-        self._check_moved()  # here: torch 1.13 drops the hooks of a parameter of another type
+        self._begin_iteration()
         devices.follow(self.runtime, self.device)
         self.runtime.forward_begin()
         self.phase = Phase.FORWARD
         self._stamped = self._queued = False
+
+    def _begin_iteration(self) -> None:
+        self._drain_if_agreed()
+        self._check_moved()  # here: torch 1.13 drops the hooks of a parameter of another type
+        self.writes.look(self._ran)
 
     def _step_may_come(self) -> bool:
         """Something that was handed out is in .grad still."""
@@ -194,8 +183,7 @@ class Session:
         if self.phase is Phase.HANDED:
             self._step_was_left_out()
         if self.phase is Phase.IDLE:
-            self._drain_if_agreed()
-            self._check_moved()
+            self._begin_iteration()
             self.runtime.forward_begin()  # the model was not called through its wrapper
         if not self._stamped:
             self.runtime.backward_begin()
@@ -375,6 +363,7 @@ class Session:
             self._warn("local", "optimizer.step() without a synchronised backward before it moves "
                        "this rank alone")
             inner()
+            self.writes.are_welcome()
         self._n_steps += 1
         if self._n_steps <= STATE_STEPS or self.rule == "averaged":
             self.states.register()
@@ -385,6 +374,7 @@ class Session:
     def _settle(self) -> None:
         """The user left the step out: the update that was handed out is not applied."""
         self._due = False
+        self.writes.look_before_skip(self._ran, self._n_steps)
         self._finish_boundary(skip_first=True)
 
     def _finish_boundary(self, skip_first: bool) -> None:
@@ -445,6 +435,7 @@ class Session:
                 self._leave_averaged()
         elif self._ran != ran:
             self.noise.begin()
+        self.writes.iteration_done(ran, self._ran)
 
     def _leave_averaged(self) -> None:
         """The ranks are alike, after a drain or a switch to another rule."""
@@ -469,17 +460,21 @@ class Session:
 
     # --- between iterations ----------------------------------------------------------------------
 
+    def _is_between_iterations(self) -> bool:
+        if self.phase is Phase.HANDED and not self._step_may_come():
+            self._settle()  # gradients were cleared: the step was left out
+        return self.phase in (Phase.IDLE, Phase.FORWARD)
+
     def drain(self) -> None:
         """Collective: applies everything in flight; parameters, registered state and (if wished)
         floating-point buffers are alike on all ranks afterwards."""
         self._check_alive()
-        if self.phase is Phase.HANDED and not self._step_may_come():
-            self._settle()  # gradients were cleared: the step was left out
-        if self.phase not in (Phase.IDLE, Phase.FORWARD):
+        if not self._is_between_iterations():
             raise errors.WrongUse("drain() was called between backward and optimizer.step(), "
                                   "expected after the step (or after "
                                   "zero_grad(set_to_none=True), which leaves it out)")
         self._check_moved()
+        self.writes.look(self._ran)
         shown = [slot.parameter.grad for slot in self.slots]
         was_averaged = self.rule == "averaged"
         devices.follow(self.runtime, self.device)
@@ -497,6 +492,16 @@ class Session:
             self._leave_averaged()
         if self.settings.average_buffers:
             self.buffers.average()
+        self.writes.drained()
+
+    def before_load(self) -> None:
+        """Collective, if something is in flight: it would land on the state that is loaded next.
+        Inside an iteration nothing is done."""
+        if self._is_between_iterations():
+            self.writes.look(self._ran)
+            if self.writes.n_in_flight > 0:
+                self.drain()
+            self.writes.are_welcome()
 
     def _scale_handed(self) -> None:
         if self._factor != 1.0:
@@ -513,6 +518,7 @@ class Session:
             self.runtime.broadcast(root, copy.data_ptr(), copy.numel() * copy.element_size())
             with torch.no_grad():
                 tensor.copy_(copy)
+        self.writes.are_welcome()
 
     def shadow_iteration(self) -> None:
         """An iteration of a rank without input: it takes part in everything with zeros."""
@@ -557,6 +563,7 @@ class Session:
     def close(self) -> None:
         """In order: the other ranks are told. Any number of times."""
         if self.phase is not Phase.CLOSED:
+            self.writes.tell_of_flight(self._ran)
             self.phase = Phase.CLOSED
             self._give_gradients_back()
             self.on_close()

@@ -1,13 +1,11 @@
 """The optimizer's state, beside the parameters: registered with the runtime, alike after drains."""
-from typing import TYPE_CHECKING, Dict, List, Tuple
+from typing import Dict, List, Tuple
 
 import torch
 
 from deft import native
 from deft.torch.memory import DTYPES, is_dense
-
-if TYPE_CHECKING:
-    from deft.torch.session import Slot
+from deft.torch.slot import Slot
 
 
 class States:
@@ -15,7 +13,7 @@ class States:
     runtime writes to them."""
 
     def __init__(self, runtime: native.Runtime, optimizer: torch.optim.Optimizer,
-                 slots: "List[Slot]") -> None:
+                 slots: List[Slot]) -> None:
         self._runtime = runtime
         self._optimizer = optimizer
         self._slots = slots

@@ -2,12 +2,14 @@
 import contextlib
 import ctypes
 import pickle
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator
 
 import torch
 
 from deft import errors, native
-from deft.torch.session import Phase, Session, Slot
+from deft.torch.session import Phase, Session
+from deft.torch.slot import Slot
+from deft.torch.writes import before_load
 
 
 def _first_tensor(output: Any, depth: int = 4) -> Any:
@@ -46,9 +48,9 @@ class SynchronisedModule(torch.nn.Module):
         super().__init__()
         self.module = module
         self._session = session
-        self._frozen: List[torch.nn.Parameter] = [p for p in module.parameters()
-                                                  if not p.requires_grad]
+        session.frozen = [p for p in module.parameters() if not p.requires_grad]
         self._hooks = [self._watch(slot) for slot in session.slots]
+        self._hooks.append((before_load(module, session.before_load), None))
         session.on_close = self._unhook
 
     def _watch(self, slot: Slot) -> Any:
@@ -64,7 +66,7 @@ class SynchronisedModule(torch.nn.Module):
         session = self._session
         if not torch.is_grad_enabled() or not session.syncing or session.phase is Phase.CLOSED:
             return self.module(*args, **kwargs)
-        for parameter in self._frozen:
+        for parameter in session.frozen:
             if parameter.requires_grad:
                 raise errors.WrongUse("a parameter that was frozen at wrap() now requires a "
                                       "gradient; unfreeze before wrap()")
