@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -22,6 +23,9 @@
 #define NCCL_LOOK_NS INT64_C(500000)
 /* For goodbyes, which need no peer that is slow but one that is there. */
 #define NCCL_PATIENCE_NS INT64_C(5000000000)
+/* For whoever is inside NCCL when the link has failed: it leaves at once, unless the device, whose
+ * queues are full, holds it. */
+#define NCCL_LEAVE_NS INT64_C(1000000000)
 
 struct nccl_slot {
     cudaEvent_t begin;
@@ -179,6 +183,18 @@ static int nccl_await_work(struct nccl_link *link, uint64_t *out_oldest) {
     return goes_on;
 }
 
+/* Returns 0 when somebody stays inside: only the abort can free it. */
+static int nccl_take_calls(struct nccl_link *link) {
+    const struct timespec look = {.tv_nsec = NCCL_LOOK_NS};
+    int64_t until_ns = clock_monotonic_ns() + NCCL_LEAVE_NS;
+    int is_taken = pthread_mutex_trylock(&link->calls) == 0;
+    while (!is_taken && clock_monotonic_ns() < until_ns) {
+        (void)nanosleep(&look, NULL);
+        is_taken = pthread_mutex_trylock(&link->calls) == 0;
+    }
+    return is_taken;
+}
+
 static void *nccl_watch(void *argument) {
     struct nccl_link *link = argument;
     struct deft_error error = {.status = DEFT_OK};
@@ -212,9 +228,11 @@ static void *nccl_watch(void *argument) {
         }
     }
     if (nccl_gave_up(link)) { /* ends what the device is at, also when its peers are gone */
-        (void)pthread_mutex_lock(&link->calls);
+        int is_taken = nccl_take_calls(link);
         nccl_comm_abort(&link->comm);
-        (void)pthread_mutex_unlock(&link->calls);
+        if (is_taken) {
+            (void)pthread_mutex_unlock(&link->calls);
+        }
     }
     return NULL;
 }
@@ -249,6 +267,9 @@ static enum deft_status nccl_issue(struct nccl_link *link, const struct link_op 
         return cuda_api_fail(cuda, "cudaStreamWaitEvent", code, error);
     }
     code = cuda->event_record(slot->begin, link->stream);
+    if (nccl_gave_up(link)) { /* and the communicator may be gone */
+        return DEFT_CANCELLED;
+    }
     if (code == cudaSuccess) {
         ncclResult_t result = link->comm.api.all_reduce(
             op->data, op->data, (size_t)op->elements, nccl_type(op->dtype),

@@ -1,6 +1,6 @@
 /* Checks for a machine with GPUs, one JSON line each, by the name of the first argument; those of
  * averaged are in gpu_averaged.c. `run` beside this file runs them all. Exit status 77: there is no
- * GPU. */
+ * GPU; 1: the check has failed, or what is there cannot be used, and the line says why. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -412,8 +412,10 @@ int main(int argc, char **argv) {
     int number = colon != NULL ? (int)strtol(colon + 1, NULL, 10) : 0;
     const char *name = argc > 1 ? argv[1] : "";
     if (cuda_device_open(number, &check.device, &error) != DEFT_OK) {
-        (void)printf("{\"check\": \"%s\", \"skipped\": \"%s\"}\n", name, error.text);
-        return N_SKIPPED;
+        int is_none = error.backend_code == (int32_t)cudaErrorNoDevice;
+        (void)printf("{\"check\": \"%s\", %s: \"%s\"}\n", name,
+                     is_none ? "\"skipped\"" : "\"passed\": false, \"why\"", error.text);
+        return is_none ? N_SKIPPED : 1;
     }
     check.cuda = cuda_device_api(check.device);
     int status = 2;

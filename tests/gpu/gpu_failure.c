@@ -175,41 +175,72 @@ static void graphs_are_refused(void **state) {
     mem_fabric_destroy(fabric);
 }
 
-/* Of a device that does nothing any more, by a thread that posts on and on: the watching thread
- * must see the end of its patience also while nothing more fits. */
+/* One rank's link, on a device that does nothing any more. */
+struct stuck {
+    struct link_world world;
+    struct link *link;
+    float *data;
+};
+
+static void begin_stuck(struct stuck *stuck, int64_t op_timeout_ns) {
+    struct deft_error error = {.text = ""};
+    standin_reset();
+    *stuck = (struct stuck){.world = {.n_ranks = 1,
+                                      .connect_timeout_ns = testing_deadline_ns(60),
+                                      .op_timeout_ns = op_timeout_ns}};
+    assert_int_equal(cuda_device_open(0, &stuck->world.device, &error), DEFT_OK);
+    assert_int_equal(link_nccl.open("", &stuck->world, &stuck->link, &error), DEFT_OK);
+    stuck->data = stuck->world.device->ops->alloc(stuck->world.device, sizeof(*stuck->data));
+    assert_non_null(stuck->data);
+    standin_hold(1);
+}
+
+static enum deft_status post_stuck(const struct stuck *stuck, struct link_op *op) {
+    *op = (struct link_op){.data = stuck->data, .elements = 1, .dtype = LINK_F32};
+    return link_nccl.post(stuck->link, op);
+}
+
+static void end_stuck(struct stuck *stuck) {
+    struct deft_error error = {.text = ""};
+    struct device *device = stuck->world.device;
+    link_nccl.failure(stuck->link, &error);
+    assert_non_null(strstr(error.text, "has not ended within"));
+    assert_int_equal(link_nccl.close(stuck->link), 0);
+    assert_true(standin_calls("ncclCommAbort") == 1);
+    standin_hold(0);
+    device->ops->release(device, stuck->data);
+    device->ops->close(device);
+}
+
+/* The watching thread must see the end of its patience also while a thread waits for room. */
 static void what_does_not_fit_is_given_up(void **state) {
     enum { MOST = 1024 };
     static struct link_op ops[MOST + 1];
-    struct deft_error error = {.text = ""};
-    struct link_world world = {.n_ranks = 1,
-                               .connect_timeout_ns = testing_deadline_ns(60),
-                               .op_timeout_ns = testing_deadline_ns(3)};
-    struct link *link = NULL;
-    float *data = NULL;
+    struct stuck stuck;
     (void)state;
-    standin_reset();
-    assert_int_equal(cuda_device_open(0, &world.device, &error), DEFT_OK);
-    assert_int_equal(link_nccl.open("", &world, &link, &error), DEFT_OK);
-    data = world.device->ops->alloc(world.device, sizeof(*data));
-    assert_non_null(data);
-    standin_hold(1);
+    begin_stuck(&stuck, testing_deadline_ns(3));
     for (uint32_t i = 0; i < MOST; i++) {
-        ops[i] = (struct link_op){.data = data, .elements = 1, .dtype = LINK_F32};
-        assert_int_equal(link_nccl.post(link, &ops[i]), DEFT_OK);
+        assert_int_equal(post_stuck(&stuck, &ops[i]), DEFT_OK);
     }
-    ops[MOST] = ops[0];
-    assert_int_equal(link_nccl.post(link, &ops[MOST]), DEFT_TIMEOUT);
-    link_nccl.failure(link, &error);
-    assert_non_null(strstr(error.text, "has not ended within"));
+    assert_int_equal(post_stuck(&stuck, &ops[MOST]), DEFT_TIMEOUT);
     for (uint32_t i = 0; i <= MOST; i++) {
         assert_true(link_test(&ops[i]));
         assert_int_equal(ops[i].status, DEFT_TIMEOUT);
     }
-    assert_int_equal(link_nccl.close(link), 0);
-    assert_true(standin_calls("ncclCommAbort") > 0);
-    standin_hold(0);
-    world.device->ops->release(world.device, data);
-    world.device->ops->close(world.device);
+    end_stuck(&stuck);
+}
+
+/* And while CUDA itself holds that thread. */
+static void what_the_device_does_not_take_is_given_up(void **state) {
+    struct link_op ops[2];
+    struct stuck stuck;
+    (void)state;
+    begin_stuck(&stuck, testing_deadline_ns(1));
+    assert_int_equal(post_stuck(&stuck, &ops[0]), DEFT_OK);
+    standin_fill();
+    assert_int_equal(post_stuck(&stuck, &ops[1]), DEFT_TIMEOUT);
+    assert_int_equal(ops[0].status, DEFT_TIMEOUT);
+    end_stuck(&stuck);
 }
 
 /* --- what the program finds ------------------------------------------------------------------- */
@@ -432,6 +463,7 @@ static const struct CMUnitTest cases[] = {
     cmocka_unit_test(a_lost_peer_aborts),
     cmocka_unit_test(what_does_not_end_is_given_up),
     cmocka_unit_test(what_does_not_fit_is_given_up),
+    cmocka_unit_test(what_the_device_does_not_take_is_given_up),
     cmocka_unit_test(tolerated_failures_leave_no_error),
     cmocka_unit_test(failures_that_are_told_leave_no_error),
     cmocka_unit_test(an_older_runtime_is_for_an_older_driver),

@@ -45,6 +45,9 @@ void standin_descend(void *stream, int dtype, void *w, const void *g, uint64_t n
 void standin_finish(void);
 /* From now on NCCL's peers are gone. */
 void standin_lose_peers(void);
+/* The queues of streams of all-reduces are full: who records an event there stays until some
+ * communicator is aborted. */
+void standin_fill(void);
 /* A stream that is being captured into a graph. */
 void standin_capture(int is_capturing);
 

@@ -192,6 +192,7 @@ STANDIN_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t 
 STANDIN_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
     STANDIN_BEGIN("ncclCommAbort")
     comm->is_aborted = true; /* stays, for tasks that are queued */
+    machine().is_full = false;
     advance();
     return ncclSuccess;
 }

@@ -199,7 +199,7 @@ STANDIN_EXPORT void standin_reset() {
     m.failing.clear();
     m.failing_in = 0;
     m.violation.clear();
-    m.peers_are_lost = m.is_capturing = false;
+    m.peers_are_lost = m.is_capturing = m.is_full = false;
     m.mistake = STANDIN_NO_MISTAKE;
     last_error = cudaSuccess;
 }
@@ -262,6 +262,11 @@ STANDIN_EXPORT void standin_finish() {
 STANDIN_EXPORT void standin_lose_peers() {
     Held held(machine().lock);
     machine().peers_are_lost = true;
+}
+
+STANDIN_EXPORT void standin_fill() {
+    Held held(machine().lock);
+    machine().is_full = true;
 }
 
 STANDIN_EXPORT void standin_capture(int is_capturing) {
@@ -446,6 +451,9 @@ STANDIN_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t strea
     STANDIN_BEGIN("cudaEventRecord")
     Stream *into = stream_of(stream);
     auto *recorded = reinterpret_cast<Event *>(event);
+    while (into->is_high && machine().is_full) {
+        machine().moved.wait(held);
+    }
     queue(into, {}, [] { return true; });
     *recorded = {true, into->is_high, into, into->n_queued, into->clock, machine().time};
     return cudaSuccess;

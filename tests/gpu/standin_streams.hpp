@@ -59,6 +59,7 @@ struct Machine {
     bool is_held = false;
     bool peers_are_lost = false;
     bool is_capturing = false;
+    bool is_full = false;
     standin_mistake mistake = STANDIN_NO_MISTAKE;
 };
 
