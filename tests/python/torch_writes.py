@@ -118,6 +118,23 @@ class Learned(unittest.TestCase):
                     self.assertIn("lookahead is not used", seen[0])
 
     @staticmethod
+    def perturbing():
+        def loop(plain, wrapped, optimizer, step):
+            inputs, labels = batch(ranks.rank_of(), step)
+            LOSS(wrapped(inputs), labels).backward()
+            with torch.no_grad():
+                for parameter in plain.parameters():
+                    parameter.add_(parameter.grad, alpha=0.01)
+            optimizer.zero_grad(set_to_none=True)
+            iterate(wrapped, optimizer, step)
+        return first_rule(loop, ["lookahead", "averaged"], 12)
+
+    def test_writes_before_a_step_that_is_left_out(self):
+        """As SAM does, at the place where it looks at gradients."""
+        for rule, n_refused, seen in ranks.run(WORLD, self.perturbing):
+            self.assertEqual((rule, n_refused, len(seen)), ("averaged", 1, 1))
+
+    @staticmethod
     def innocent(what):
         def loop(plain, wrapped, optimizer, step):
             iterate(wrapped, optimizer, step)
