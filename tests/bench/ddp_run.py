@@ -261,8 +261,8 @@ def table(path):
                      f"{r['ddp_ms']} ({r['ddp_cap_mb']} MB)", r["exact_ms"], r["auto_ms"],
                      f"{r['speedup_vs_ddp']:.2f} ({r['speedup_range'][0]:.2f} to "
                      f"{r['speedup_range'][1]:.2f})",
-                     f"{r['auto_over_floor']:.2f}", r["lost_ms"],
-                     f"{r['least_over_floor']:.2f}", r["rule"], f"{r['updates_per_iteration']:.2f}",
+                     f"{r['auto_over_floor']:.2f}", r.get("lost_ms", "-"),
+                     r.get("least_over_floor", "-"), r["rule"], f"{r['updates_per_iteration']:.2f}",
                      r["max_merge"], f"{r['loss_ddp']:.4f}", f"{r['loss_auto']:.4f}",
                      "yes" if r["bit_equal"] else "no"])
     text = f"""
@@ -273,11 +273,11 @@ batch 512, one thread, momentum SGD) on hosts made of network namespaces on one 
 each; a second link has 0.6 of the rate of the first. Means over interleaved turns, of these the
 median, in milliseconds. `floor` communicates nothing. `lost` is what one all-reduce of all
 gradients, by torch alone and waited for by nobody, takes from the computing beside it: the hosts'
-network runs on the processors that compute. `least` is (floor + updates per iteration * lost) /
-floor: what auto / floor would be if nothing waited and libdeft cost nothing. DDP is torch's over
-Gloo with the best of the bucket sizes 1, 4, 8 and 25 MB (with two links also over both interfaces).
-Losses are means of the last {LAST_LOSSES} iterations at equal numbers of iterations. Four hosts
-share this machine's processors, so their floor is no floor of real hosts.
+network runs on the processors that compute (-: not measured). `least` is (floor + updates per
+iteration * lost) / floor: what auto / floor would be if nothing waited and libdeft cost nothing.
+DDP is torch's over Gloo with the best of the bucket sizes 1, 4, 8 and 25 MB (with two links also
+over both interfaces). Losses are means of the last {LAST_LOSSES} iterations at equal numbers of
+iterations. Four hosts share this machine's processors, so their floor is no floor of real hosts.
 
 {page.table(["Mbit/s", "links", "hosts", "floor", "DDP", "exact", "auto", "auto over DDP",
              "auto / floor", "lost", "least", "rule", "updates per iteration", "merge at most",
