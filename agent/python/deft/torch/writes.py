@@ -77,9 +77,9 @@ class Writes:
             self._n_stepless += 1
         if self._n_stepless == STEPLESS_ITERATIONS:
             self._runtime.capabilities_drop(MATTER)
-            self._warn("stepless", "parameters change, but step() of the wrapped optimizer is never "
-                       "called (does another optimizer step them?): lookahead and averaged are not "
-                       "used")
+            self._warn("stepless", "parameters change, but step() of the wrapped optimizer is "
+                       "never called (does another optimizer step them?): lookahead and averaged "
+                       "are not used")
 
     def tell_of_flight(self, rule: str) -> None:
         """The session is closed. After an exception there are worse things to read about."""
