@@ -465,6 +465,20 @@ static enum deft_status cuda_load_kernels(struct cuda_device *self, struct deft_
     return DEFT_OK;
 }
 
+/* A pass over nothing: a device that the kernels are not compiled for, or a driver that is too old
+ * for their copy of the runtime, is told before anything is trained. */
+static enum deft_status cuda_try_kernels(const struct cuda_device *self, struct deft_error *error) {
+    struct device_kernels_queue queue = cuda_queue(self);
+    queue.stream = self->upkeep;
+    int before = cuda_api_enter(&self->api, self->number);
+    int code = self->kernels->scale(&queue, DEFT_F32, self->scratch, 0, 1);
+    cuda_api_leave(&self->api, self->number, before);
+    return code == 0
+               ? DEFT_OK
+               : deft_fail(error, DEFT_UNSUPPORTED, code, "libdeft-cuda cannot run on cuda:%d: %s",
+                           self->number, self->kernels->text(code));
+}
+
 static enum deft_status cuda_make(struct cuda_device *self, int number, struct deft_error *error) {
     int n_devices = 0;
     cudaError_t code = self->api.get_device_count(&n_devices);
@@ -494,7 +508,7 @@ static enum deft_status cuda_make(struct cuda_device *self, int number, struct d
         return deft_fail(error, DEFT_NO_MEMORY, 0, "no memory or events on device cuda:%d",
                          self->number);
     }
-    return DEFT_OK;
+    return cuda_try_kernels(self, error);
 }
 
 static const struct device_ops cuda_ops = {

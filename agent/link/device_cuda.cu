@@ -144,6 +144,7 @@ template <typename Body> int for_type(int dtype, Body body) {
 template <typename Body> int launch(const device_kernels_queue *queue, Body body) {
     int code = cudaSetDevice(queue->device); /* of this copy of the runtime */
     if (code != cudaSuccess) {
+        (void)cudaGetLastError(); /* the next launch would find it */
         return code;
     }
     body(static_cast<cudaStream_t>(queue->stream));

@@ -33,8 +33,10 @@ struct device_kernels_notes {
 };
 
 /* Types are enum deft_dtype. Results are 0 or CUDA's code, whose words `text` has. Squared norms
- * are added to `*sum` on the device: the terms of four elements in f32, all others in f64 (of f64
- * in f64), in an order that depends on the number of elements and the alignment alone. */
+ * are added to `*sum` on the device, in an order that depends on the number of elements and the
+ * alignment alone. Elements of all types but f64 are squared in f32, and so are the squares of at
+ * most four elements (eight of a half type) added; all else is f64. So an element of more than
+ * 1.8e19 makes the norm infinite, as it does on the host for f32; half types it squares in f64. */
 struct device_kernels {
     uint32_t version;
     uint32_t scratch_bytes;

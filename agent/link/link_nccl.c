@@ -218,6 +218,9 @@ static void *nccl_watch(void *argument) {
             nccl_end_oldest(link, now_ns);
             continue;
         }
+        if (code == cudaErrorCudartUnloading) {
+            return NULL; /* the process ends, and the driver with all that is under way has */
+        }
         enum deft_status status = code == cudaErrorNotReady
                                       ? nccl_judge(link, since_ns, &error)
                                       : cuda_api_fail(link->cuda, "an all-reduce", code, &error);

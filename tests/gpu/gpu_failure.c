@@ -388,6 +388,8 @@ static void devices_that_are_not_there_are_refused(void **state) {
     check_open("cuda", "CUDA has no device here: the stand-in was told to fail");
     standin_fail("cudaMalloc", 1);
     check_open("cuda", "no memory or events on device cuda:0");
+    standin_fail("scale", 1);
+    check_open("cuda", "libdeft-cuda cannot run on cuda:0: the stand-in was told to fail");
     (void)setenv("DEFT_CUDA_KERNELS", "/nowhere/libdeft-cuda.so", 1);
     check_open("cuda", "libdeft-cuda cannot be loaded: /nowhere/libdeft-cuda.so");
     (void)setenv("DEFT_CUDART", "/nowhere/libcudart.so", 1);
