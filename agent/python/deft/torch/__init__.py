@@ -253,8 +253,9 @@ def report_loss(wrapped: Any, loss: Union[float, torch.Tensor]) -> None:
 
 def drain(wrapped: Any) -> None:
     """Collective, between iterations: applies everything in flight. Afterwards parameters and
-    optimizer state are the same on all ranks, bit for bit; do it before a checkpoint and before an
-    evaluation."""
+    optimizer state are the same on all ranks, bit for bit; do it before a checkpoint, before an
+    evaluation, before parameters are changed by other means than the optimizer, and before the
+    end. Loading a state_dict into the model or the optimizer drains by itself."""
     _of(wrapped).drain()
 
 
@@ -283,7 +284,8 @@ def stats(wrapped: Any) -> "dict[str, Any]":
 
 
 def close(wrapped: Any) -> None:
-    """Says goodbye to the other ranks; also done at exit."""
+    """Says goodbye to the other ranks; also done at exit. Drains nothing, since other ranks may be
+    elsewhere: without a drain before, what is in flight is lost, which one line of warning says."""
     _of(wrapped).close()
 
 

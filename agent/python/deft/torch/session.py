@@ -497,10 +497,10 @@ class Session:
     def before_load(self) -> None:
         """Collective, if something is in flight: it would land on the state that is loaded next.
         Inside an iteration nothing is done."""
-        if self._is_between_iterations():
+        if self.writes.n_in_flight > 0 and self._is_between_iterations():
+            self.drain()
+        if self.phase in (Phase.IDLE, Phase.FORWARD):
             self.writes.look(self._ran)
-            if self.writes.n_in_flight > 0:
-                self.drain()
             self.writes.are_welcome()
 
     def _scale_handed(self) -> None:
