@@ -33,6 +33,13 @@ static void commit(struct world_rank *self, struct deft_error *error, enum deft_
     *out = deft_commit(self->rt, error);
 }
 
+static void commit_well(struct world_rank *self) {
+    struct deft_error error = {.text = ""};
+    enum deft_status status;
+    commit(self, &error, &status);
+    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+}
+
 /* One plain step of gradient descent; returns what the boundary said last. */
 static struct deft_update iterate(struct world_rank *self, const float *gradient) {
     struct job *job = self->world->shared;
@@ -76,13 +83,10 @@ static void with_first_plan(const struct world_rank *self, struct deft_options *
 
 static void run_with_first_plan(struct world_rank *self) {
     struct job *job = self->world->shared;
-    struct deft_error error = {.text = ""};
     struct deft_stats stats;
     uint8_t exported[sizeof(job->plan)];
     float gradient[N] = {1};
-    enum deft_status status;
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     WORLD_CHECK(self, deft_plan_export(self->rt, NULL, 0) == job->plan_bytes, "size");
     WORLD_CHECK(self,
                 deft_plan_export(self->rt, exported, sizeof(exported)) == job->plan_bytes &&
@@ -133,13 +137,10 @@ static void a_first_plan_is_checked_and_the_same_for_all(void **unused) {
 
 static void run_uneven(struct world_rank *self) {
     struct job *job = self->world->shared;
-    struct deft_error error = {.text = ""};
     float gradient[N] = {1};
     uint64_t n_own = 4 + 3 * (uint64_t)self->rank;
     struct deft_update update;
-    enum deft_status status;
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     for (uint64_t i = 0;; i++) {
         if (i == n_own) {
             deft_finish_request(self->rt);
@@ -173,11 +174,9 @@ static void run_averages(struct world_rank *self) {
     double data[3] = {self->rank, 2.0 * self->rank, 1};
     float bad[2] = {1, self->rank == 1 ? NAN : 1};
     float gradient[N] = {1};
-    enum deft_status status;
     WORLD_CHECK(self, deft_average(self->rt, data, 3, DEFT_F64, &error) == DEFT_STATE, "%s",
                 error.text);
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     for (int round = 0; round < 2; round++) {
         WORLD_CHECK(self, deft_average(self->rt, data, 3, DEFT_F64, &error) == DEFT_OK, "%s",
                     error.text);
@@ -198,12 +197,10 @@ static void run_averages(struct world_rank *self) {
 
 static void run_broadcasts(struct world_rank *self) {
     struct deft_error error = {.text = ""};
-    enum deft_status status;
     uint8_t data[37];
     uint8_t expected[sizeof(data)];
     uint64_t seed = 7; /* the same on all ranks */
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     for (size_t n_bytes = 0; n_bytes <= sizeof(data); n_bytes++) {
         int32_t root = (int32_t)(n_bytes % N_RANKS);
         for (size_t i = 0; i < sizeof(data); i++) {
@@ -287,11 +284,8 @@ static void with_a_lost_agent(const struct world_rank *self, struct deft_options
 }
 
 static void train_on(struct world_rank *self) {
-    struct deft_error error = {.text = ""};
-    enum deft_status status;
     float gradient[N] = {1};
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     const char *notice = deft_notice(self->rt);
     WORLD_CHECK(self,
                 strstr(notice, self->rank == 0
@@ -328,8 +322,7 @@ static void run_different_calls(struct world_rank *self) {
     struct deft_error error = {.text = ""};
     enum deft_status status;
     float gradient[N] = {1};
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     for (int t = 0; t < 5; t++) {
         (void)iterate(self, gradient);
     }
@@ -346,8 +339,7 @@ static void run_different_sizes(struct world_rank *self) {
     struct deft_error error = {.text = ""};
     enum deft_status status;
     float data[4] = {1};
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     status = deft_average(self->rt, data, self->rank == 1 ? 3 : 4, DEFT_F32, &error);
     WORLD_CHECK(self, status == DEFT_MISMATCH && strstr(error.text, "another size") != NULL,
                 "status %d: %s", status, error.text);
@@ -364,10 +356,8 @@ static void ranks_that_call_different_things_are_told(void **state) {
 static void run_loads(struct world_rank *self) {
     struct job *job = self->world->shared;
     struct deft_error error = {.text = ""};
-    enum deft_status status;
     float gradient[N] = {1};
-    commit(self, &error, &status);
-    WORLD_CHECK(self, status == DEFT_OK, "%s", error.text);
+    commit_well(self);
     for (int drains = 0; drains < 3; drains++) {
         struct deft_update update;
         for (int t = 0; drains < 2 && t < 5; t++) {

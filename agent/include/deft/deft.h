@@ -41,12 +41,13 @@
  * trains on. Gradients given to deft_grad_ready are copied, never aliased while in flight.
  *
  * Threads. One thread at a time may use a runtime; deft_stop_request and deft_drain_request are
- * safe from any thread and from signal handlers. Collective calls (open, commit, step, drain) must
- * be made by all ranks in the same order.
+ * safe from any thread and from signal handlers. Collective calls (open, commit, step, drain,
+ * average, broadcast) must be made by all ranks in the same order; DEFT_MISMATCH says that they are
+ * not.
  *
  * Failure. Every call that can fail returns enum deft_status and fills `error` (NULL is fine) with
- * one sentence. After DEFT_PEER_LOST, DEFT_TIMEOUT or DEFT_IO from a collective call the runtime is
- * dead: only deft_close is useful. */
+ * one sentence. After DEFT_PEER_LOST, DEFT_TIMEOUT, DEFT_IO or DEFT_MISMATCH from a collective call
+ * the runtime is dead: only deft_close is useful. */
 #ifndef DEFT_H
 #define DEFT_H
 
