@@ -341,6 +341,12 @@ static uint64_t runtime_hash_memory(const struct deft_runtime *rt, uint64_t hash
     return hash;
 }
 
+void deft_parameters_loaded(struct deft_runtime *rt) {
+    if (rt->engine != NULL) {
+        memset(rt->engine->previewed, 0, rt->space.n_tensors);
+    }
+}
+
 void deft_forked(struct deft_runtime *rt) {
     if (rt != NULL) {
         star_forked(rt->star);

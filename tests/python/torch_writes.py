@@ -219,9 +219,13 @@ class Loading(unittest.TestCase):
         else:
             plain.load_state_dict(saved)
         if ranks.rank_of() == 0:
-            plain.load_state_dict(saved)  # nothing is in flight: not collective
+            plain.load_state_dict(saved)  # it is not collective
+        loaded = equal(parameters(plain), list(saved.values()))
         deft.torch.drain(wrapped)
-        kept = equal(parameters(plain), list(saved.values()))
+        # What was in flight has landed on it, a step or two; the way back is far longer.
+        moved = max(float((p - q).abs().max())
+                    for p, q in zip(parameters(plain), saved.values()))
+        kept = loaded and moved < 0.05
         for step in range(5, 9):
             iterate(wrapped, optimizer, step)
         deft.torch.drain(wrapped)
@@ -235,22 +239,23 @@ class Loading(unittest.TestCase):
                 self.assertEqual([(r[0], r[2]) for r in results], [(True, [])] * WORLD)
 
     @staticmethod
-    def optimizer_loaded(rule):
+    def loaded_by_one(rule):
+        """Behind the last iteration rank 0 evaluates something else, and the other one ends."""
+        saved = linear(7).state_dict()
         plain, wrapped, optimizer, _ = start(rule)
         for step in range(5):
             iterate(wrapped, optimizer, step)
-        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        loaded = parameters(plain)
-        deft.torch.drain(wrapped)
-        return loaded, parameters(plain)
+        if ranks.rank_of() == 0:
+            plain.load_state_dict(saved)
+            with torch.no_grad():
+                wrapped(batch(0, 0)[0])
+            return equal(parameters(plain), list(saved.values()))
+        return True
 
-    def test_loading_an_optimizer_drains(self):
-        for rule in ("delayed", "lookahead", "averaged"):
+    def test_one_rank_alone_may_load_behind_the_end(self):
+        for rule in SHAPES:
             with self.subTest(rule):
-                results = ranks.run(WORLD, self.optimizer_loaded, rule)
-                for loaded, drained in results:
-                    self.assertTrue(equal(loaded, drained))
-                    self.assertTrue(equal(loaded, results[0][0]))
+                self.assertEqual(ranks.run(WORLD, self.loaded_by_one, rule), [True, True])
 
     @staticmethod
     def loaded_inside():
@@ -265,7 +270,7 @@ class Loading(unittest.TestCase):
         deft.torch.drain(wrapped)
         return parameters(plain), seen
 
-    def test_inside_an_iteration_nothing_is_drained(self):
+    def test_inside_an_iteration_ranks_stay_alike(self):
         results = ranks.run(WORLD, self.loaded_inside)
         self.assertTrue(equal(results[0][0], results[1][0]))
 
@@ -275,7 +280,7 @@ class Loading(unittest.TestCase):
         for step in range(3):
             iterate(wrapped, optimizer, step)
         before = parameters(plain)
-        if ranks.rank_of() == 0:  # on one rank alone: a drain would wait for the others
+        if ranks.rank_of() == 0:
             pickled = pickle.dumps(plain)
             if b"deft" in pickled:
                 raise AssertionError("the copy needs this package")

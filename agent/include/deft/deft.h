@@ -250,6 +250,11 @@ void deft_drain_request(struct deft_runtime *rt);
  * none either: a stop needs one wish, a finish needs all. */
 void deft_finish_request(struct deft_runtime *rt);
 
+/* Between iterations: the caller loads other parameters now, the same on all ranks, and does not
+ * drain before. What is in flight lands on them, as under delayed; without this call lookahead
+ * takes parameters that wait for an average back to what they were. Not collective. */
+void deft_parameters_loaded(struct deft_runtime *rt);
+
 /* Between iterations: replaces `data` by its mean over the ranks (zeros when it is not finite on
  * some rank), for buffers that no gradient moves. Collective, blocking; bit-equal on all ranks. */
 DEFT_NODISCARD enum deft_status deft_average(struct deft_runtime *rt, void *data, uint64_t elements,

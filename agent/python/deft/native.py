@@ -95,6 +95,7 @@ _CALLS = {
     "deft_stream": (None, [_RUNTIME, ctypes.c_void_p]),
     "deft_notice": (ctypes.c_char_p, [_RUNTIME]),
     "deft_forked": (None, [_RUNTIME]),
+    "deft_parameters_loaded": (None, [_RUNTIME]),
     "deft_backward_begin": (None, [_RUNTIME]),
     "deft_grad_ready": (_STATUS, [_RUNTIME, ctypes.c_uint32, ctypes.c_void_p]),
     "deft_step": (_STATUS, [_RUNTIME, _UPDATE, _ERROR]),
@@ -290,6 +291,9 @@ class Runtime:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self.close()
+
+    def parameters_loaded(self) -> None:
+        self._library.deft_parameters_loaded(self._open)
 
     def forget(self) -> None:
         """In a forked child: threads and memory are the parent's; what the child would keep open

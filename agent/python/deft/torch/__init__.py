@@ -254,8 +254,8 @@ def report_loss(wrapped: Any, loss: Union[float, torch.Tensor]) -> None:
 def drain(wrapped: Any) -> None:
     """Collective, between iterations: applies everything in flight. Afterwards parameters and
     optimizer state are the same on all ranks, bit for bit; do it before a checkpoint, before an
-    evaluation, before parameters are changed by other means than the optimizer, and before the
-    end. Loading a state_dict into the model or the optimizer drains by itself."""
+    evaluation, before parameters are changed by other means than the optimizer, before a
+    state_dict is loaded, and before the end."""
     _of(wrapped).drain()
 
 

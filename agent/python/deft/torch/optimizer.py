@@ -57,9 +57,7 @@ class SynchronisedOptimizer:
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """On all ranks alike, between iterations. The plan in it is for wrap(plan=...). What is in
-        flight is drained before, so that it does not land on what was loaded."""
-        self._deft_session.before_load()
+        """On all ranks alike, between iterations. The plan in it is for wrap(plan=...)."""
         plain = {key: value for key, value in state_dict.items() if key != _KEY}
         super().load_state_dict(plain)  # type: ignore[misc]
         self._deft_session.states.rebind()

@@ -495,12 +495,11 @@ class Session:
         self.writes.drained()
 
     def before_load(self) -> None:
-        """Collective, if something is in flight: it would land on the state that is loaded next.
-        Inside an iteration nothing is done."""
-        if self.writes.n_in_flight > 0 and self._is_between_iterations():
-            self.drain()
+        """Not collective, since rank 0 alone may load what it evaluates behind the last iteration.
+        What is in flight lands on what is loaded. Inside an iteration nothing is done."""
         if self.phase in (Phase.IDLE, Phase.FORWARD):
             self.writes.look(self._ran)
+            self.runtime.parameters_loaded()
             self.writes.are_welcome()
 
     def _scale_handed(self) -> None:

@@ -1,8 +1,8 @@
 """What the program itself writes to parameters, beside the steps of the wrapped optimizer.
 
 When an average lands, lookahead takes parameters back to the anchor, and with them what was written
-since the last boundary: clipped weights, a checkpoint that was loaded. The other rules keep it. So
-a loop that writes is found out while it trains exactly, and gets plans without lookahead.
+since the last boundary, such as clipped weights. The other rules keep it. So a loop that writes is
+found out while it trains exactly, and gets plans without lookahead. What is loaded is announced.
 """
 import functools
 import itertools
